@@ -1,0 +1,25 @@
+"""Every exception thinwire raises on purpose. Each also is the built-in kind it resembles."""
+
+
+class ThinwireError(Exception):
+    """The root of the family: `except ThinwireError` catches all that follow."""
+
+
+class RecipeError(ThinwireError, ValueError):
+    """A recipe, a piece or a parameter that does not exist or does not fit."""
+
+
+class WireFormatError(ThinwireError, ValueError):
+    """Bytes that are truncated, damaged or not ours. Nothing was decoded from them."""
+
+
+class DisagreementError(ThinwireError, RuntimeError):
+    """Ranks came with different recipes, seeds or tensors. Nothing was sent."""
+
+
+class ExchangeError(ThinwireError, RuntimeError):
+    """A collective broke off: a peer died or did not answer within the timeout."""
+
+
+class NonFiniteError(ThinwireError, FloatingPointError):
+    """NaN or Inf in a gradient. It did not enter any state."""
