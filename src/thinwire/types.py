@@ -1,6 +1,7 @@
 """The contracts: what the pieces are, and what passes between them.
 
-    gradient ─ feedback.before ─ sparsifier.select ─ collective.exchange(codec) ─ mean ─ feedback.after ─ update
+    gradient ─ feedback.before ─ sparsifier.select ─ collective.exchange(codec) ─ mean
+             ─ feedback.after ─ update
 
 A sparsifier never talks to the network, a codec never sees a rank, a collective never sees a
 residual. Pieces are frozen dataclasses of plain settings; what they remember lives in a `State`
@@ -18,10 +19,14 @@ from torch import Tensor
 from thinwire.rng import stream_seed
 
 State = dict[str, Tensor]
-"""What a piece remembers of a unit: 1-D tensors hold one value an element, 0-D ones are the unit's."""
+"""What a piece remembers of a unit.
+
+A feedback's tensors hold one value an element; a name that begins with "mean_" says that it is
+the same on every rank. What sparsifiers and collectives remember belongs to the whole unit.
+"""
 
 CodecKind = Literal["bytes", "linear", "none"]
-"""bytes: payloads that can be gathered; linear: payloads that add; none: the dense tensor itself."""
+"""bytes: payloads to be gathered; linear: payloads that add; none: the dense tensor itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +111,13 @@ class TensorSpec:
 
     @property
     def accumulator(self) -> torch.dtype:
-        """Sums and residuals of half-precision gradients are kept in float32."""
-        return torch.float64 if self.dtype == torch.float64 else torch.float32
+        """The dtype in which its sums and residuals are kept."""
+        return accumulator(self.dtype)
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """Sums and residuals of half-precision gradients are kept in float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 class Communicator(Protocol):
@@ -143,6 +153,7 @@ class StepContext:
     comm: Communicator
     density: float | None = None  # a warm-up schedule's, in place of the sparsifier's own
     out: Tensor | None = None  # flat; a collective may build a dense total here once it has encoded
+    memory: State = field(default_factory=dict)  # what a collective remembers of the unit
     phase: Callable[[str], AbstractContextManager[None]] = field(default=_no_clock)
 
     def stream(self, purpose: str, shared: bool = True) -> int:
@@ -151,11 +162,13 @@ class StepContext:
             self.seed, self.step, self.tensor, purpose, None if shared else self.comm.rank
         )
 
-    def output(self, numel: int, like: Tensor) -> Tensor:
-        """A zeroed flat buffer for a dense total."""
+    def output(self, numel: int, like: Tensor, zeroed: bool = True) -> Tensor:
+        """A flat buffer for a dense total: the gradient's own storage where it fits."""
         if self.out is not None and self.out.numel() == numel and self.out.dtype == like.dtype:
-            return self.out.zero_()
-        return torch.zeros(numel, dtype=like.dtype, device=like.device)
+            out = self.out
+        else:
+            out = like.new_empty(numel)
+        return out.zero_() if zeroed else out
 
 
 @runtime_checkable
@@ -195,13 +208,17 @@ class LinearCodec(Protocol):
         """The elements of the sum, from the sum of the payloads."""
 
 
+AnyCodec = Codec | LinearCodec | None
+"""A collective's `takes` says which of these it can work with; pipelines see to it."""
+
+
 @runtime_checkable
 class Collective(Protocol):
     """Adds up what all ranks selected."""
 
     takes: ClassVar[CodecKind]
 
-    def exchange(self, s: Selection, codec: Codec | LinearCodec | None, ctx: StepContext) -> Reduced:
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
         """The sum over all ranks, bit-identical on each, and this rank's share of it."""
 
 

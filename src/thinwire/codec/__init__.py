@@ -1,0 +1,42 @@
+"""Selections as bytes: a codec for the indices, a codec for the values, one container for both."""
+
+from thinwire.codec.abc import IndexCodec, ValueCodec
+from thinwire.codec.container import Header, Message, pack, unpack
+from thinwire.codec.index.raw import RawIndex
+from thinwire.codec.pair import Pair
+from thinwire.codec.registry import (
+    INDEX_CODECS,
+    VALUE_CODECS,
+    codec,
+    index_by_id,
+    make,
+    value_by_id,
+)
+from thinwire.codec.value.half import Bf16Value, Fp16Value
+from thinwire.codec.value.qsgd import QsgdValue
+from thinwire.codec.value.raw import RawValue
+from thinwire.codec.value.sign import SignValue
+from thinwire.codec.value.tern import TernValue
+
+__all__ = [
+    "INDEX_CODECS",
+    "VALUE_CODECS",
+    "Bf16Value",
+    "Fp16Value",
+    "Header",
+    "IndexCodec",
+    "Message",
+    "Pair",
+    "QsgdValue",
+    "RawIndex",
+    "RawValue",
+    "SignValue",
+    "TernValue",
+    "ValueCodec",
+    "codec",
+    "index_by_id",
+    "make",
+    "pack",
+    "unpack",
+    "value_by_id",
+]

@@ -1,0 +1,62 @@
+"""The contracts of the two halves of a codec: one for indices, one for values.
+
+A piece is a frozen dataclass of plain settings. Its `encode` returns a *part*: a 1-D uint8 tensor
+of any length, which the container frames, aligns to 8 bytes and protects with a checksum.
+
+Decoding depends on the part alone. Settings that the decoder needs travel in the part, so that a
+receiver with other settings reads it all the same. `decode` is given what the header says (how
+many items there are, and of what kind) and trusts none of it: it compares the part's length with
+what so many items take *before* it allocates anything, and raises `WireFormatError` for every
+part that `encode` could not have made and that it would otherwise read as something else.
+
+An `id` names a piece on the wire. It is never changed and never given to another piece; 0 is none.
+"""
+
+from typing import ClassVar, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+
+@runtime_checkable
+class IndexCodec(Protocol):
+    """Turns distinct row numbers into bytes and back."""
+
+    id: ClassVar[int]
+    name: ClassVar[str]
+    lossless: ClassVar[bool]  # the very indices come back, in the order they were given
+
+    def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
+        """The part for 1-D int64 `indices` in [0, rows), ascending if `ordered`.
+
+        Whether they are is the caller's promise; checking it would make the host wait for the GPU.
+        """
+
+    def decode(self, part: Tensor, count: int, rows: int) -> Tensor:
+        """The `count` int64 indices, every one in [0, rows)."""
+
+
+@runtime_checkable
+class ValueCodec(Protocol):
+    """Turns values into bytes and back.
+
+    Values are finite. Where they are not, what comes back is not finite either, at least at the
+    same places, so that an overflow on one rank is seen on all of them.
+    """
+
+    id: ClassVar[int]
+    name: ClassVar[str]
+    lossless: ClassVar[bool]  # the very bits come back
+    unbiased: ClassVar[bool]  # over all seeds, the mean of what comes back is what was given
+
+    def encode(self, values: Tensor, seed: int) -> Tensor:
+        """The part for 1-D contiguous float32 or float64 `values`; `seed` addresses its randomness.
+
+        The same values and seed give the same bytes on every number of threads.
+        """
+
+    def decode(self, part: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+        """The `count` values in `dtype`, the one they were given in. May be a view of the part."""
+
+    def error_bound(self, values: Tensor) -> Tensor:
+        """For each of `values`, in float64, the most that |decoded - value| can be."""

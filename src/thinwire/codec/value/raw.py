@@ -1,0 +1,32 @@
+"""Values as they are."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from thinwire.codec.parts import as_bytes, expect_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RawValue:
+    """The values' own bytes, lossless; decoding is a view."""
+
+    id: ClassVar[int] = 1
+    name: ClassVar[str] = "raw"
+    lossless: ClassVar[bool] = True
+    unbiased: ClassVar[bool] = True
+
+    def encode(self, values: Tensor, seed: int) -> Tensor:
+        """A view of the values."""
+        return as_bytes(values)
+
+    def decode(self, part: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+        """A view of the part."""
+        expect_bytes(part, count * dtype.itemsize, f"{count} values of {dtype}")
+        return part.view(dtype)
+
+    def error_bound(self, values: Tensor) -> Tensor:
+        """None at all."""
+        return torch.zeros_like(values, dtype=torch.float64)

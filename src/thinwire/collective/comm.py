@@ -1,0 +1,195 @@
+"""One rank's end of a process group, and every trap of the backends in one place.
+
+Collectives are written against `Communicator`; what Gloo, NCCL and CUDA tensors can and cannot
+do is known here alone:
+
+- Gloo gathers no uneven lists, so variable sizes travel as point-to-point messages.
+- Gloo cannot send CUDA memory, so small payloads are staged in pinned host memory.
+- Sizes and flags travel over a Gloo group of their own, so that NCCL users pay no device
+  synchronisation for them.
+
+Bytes are counted as handed to the backend. For an allreduce that is the ring's share,
+2·(P-1)/P of the tensor in each direction, which is what Gloo and NCCL send.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from thinwire.errors import DisagreementError, ExchangeError
+from thinwire.rng import fingerprint
+
+DEFAULT_TIMEOUT = timedelta(minutes=5)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes this rank sent and received so far."""
+
+    sent: int = 0
+    received: int = 0
+
+
+class GroupCommunicator:
+    """A `Communicator` over a process group of its own, made from the ranks of `group`.
+
+    Its own, because DDP's group is busy with other messages at the same time; with P = 1, or
+    without `torch.distributed`, there is no group and every exchange is the identity.
+    """
+
+    def __init__(
+        self, group: dist.ProcessGroup | None = None, timeout: timedelta | None = None
+    ) -> None:
+        self.traffic = Traffic()
+        self._payload_group: dist.ProcessGroup | None = None
+        self._meta_group: dist.ProcessGroup | None = None
+        self.rank, self.size, self.backend = 0, 1, "none"
+        if not dist.is_initialized():
+            return
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self.backend = dist.get_backend(group)
+        if self.size == 1:
+            return
+        ranks = dist.get_process_group_ranks(group)
+
+        timeout = timeout or _timeout_of(group)
+
+        def own_group(backend: str) -> dist.ProcessGroup:
+            own: dist.ProcessGroup = dist.new_group(
+                ranks, timeout=timeout, backend=backend, use_local_synchronization=True
+            )
+            return own
+
+        with self._named("set-up"):
+            self._meta_group = own_group("gloo")
+            self._payload_group = (
+                self._meta_group if self.backend == "gloo" else own_group(self.backend)
+            )
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        if self.size == 1 or tensor.numel() == 0:
+            return tensor
+        with self._named("allreduce"):
+            dist.all_reduce(tensor, group=self._payload_group)
+        share = 2 * tensor.numel() * tensor.element_size() * (self.size - 1) // self.size
+        self.traffic.sent += share
+        self.traffic.received += share
+        return tensor
+
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        if self.size == 1:
+            return [tensor]
+        lengths = [length for (length,) in self.all_gather_meta([tensor.numel()])]
+        # One buffer for all, so that a decoder may read every payload in one pass.
+        parts = list(tensor.new_empty(sum(lengths)).split(lengths))
+        parts[self.rank].copy_(tensor)
+        others = [r for r in range(self.size) if r != self.rank]
+        self.exchange(dict.fromkeys(others, tensor), {r: parts[r] for r in others})
+        return parts
+
+    def all_gather_meta(self, numbers: list[int]) -> list[list[int]]:
+        if self.size == 1:
+            return [numbers]
+        mine = torch.tensor(numbers, dtype=torch.int64)
+        everyone = torch.empty(self.size * len(numbers), dtype=torch.int64)
+        with self._named("handshake"):
+            dist.all_gather_into_tensor(everyone, mine, group=self._meta_group)
+        self.traffic.sent += mine.nbytes * (self.size - 1)
+        self.traffic.received += mine.nbytes * (self.size - 1)
+        return everyone.view(self.size, len(numbers)).tolist()
+
+    def exchange(self, outgoing: dict[int, Tensor], incoming: dict[int, Tensor]) -> None:
+        """Empty tensors are not sent: both sides know the sizes."""
+        staged = {r: self._stage(t, copy_in=False) for r, t in self._rotated(incoming) if t.numel()}
+        # The same tensor may go to many: stage it once.
+        host: dict[int, Tensor] = {}
+        operations = [self._p2p(dist.irecv, buffer, r) for r, buffer in staged.items()]
+        for r, tensor in self._rotated(outgoing):
+            if tensor.numel():
+                if id(tensor) not in host:
+                    host[id(tensor)] = self._stage(tensor, copy_in=True)
+                operations.append(self._p2p(dist.isend, host[id(tensor)], r))
+        if not operations:
+            return
+        with self._named("exchange"):
+            for work in dist.batch_isend_irecv(operations):
+                work.wait()
+        for r, buffer in staged.items():
+            if buffer is not incoming[r]:
+                incoming[r].copy_(buffer, non_blocking=True)
+        self.traffic.sent += sum(t.nbytes for t in outgoing.values())
+        self.traffic.received += sum(t.nbytes for t in incoming.values())
+
+    def agree(self, what: str, text: str, flag: bool = False) -> list[int]:
+        """The ranks that raised the flag, if all came with the same text.
+
+        If not, every rank raises `DisagreementError`; nothing else has been sent yet.
+        """
+        replies = self.all_gather_meta([fingerprint(text), int(flag)])
+        if len({name for name, _ in replies}) > 1:
+            payload = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+            texts = [bytes(t.tolist()).decode() for t in self._gather_host(payload)]
+            lines = "\n".join(f"  rank {r}: {t}" for r, t in enumerate(texts))
+            raise DisagreementError(f"ranks disagree on {what}:\n{lines}")
+        return [rank for rank, (_, raised) in enumerate(replies) if raised]
+
+    def close(self) -> None:
+        """Let go of the groups. Nothing may be in flight."""
+        for group in {self._payload_group, self._meta_group} - {None}:
+            dist.destroy_process_group(group)
+        self._payload_group = self._meta_group = None
+
+    def _gather_host(self, tensor: Tensor) -> list[Tensor]:
+        """Texts for error messages: rare, so padded to one length."""
+        lengths = [n for (n,) in self.all_gather_meta([tensor.numel()])]
+        padded = torch.zeros(max(lengths), dtype=tensor.dtype)
+        padded[: tensor.numel()] = tensor
+        everyone = torch.empty(self.size * padded.numel(), dtype=tensor.dtype)
+        dist.all_gather_into_tensor(everyone, padded, group=self._meta_group)
+        rows = everyone.view(self.size, -1)
+        return [row[:n] for row, n in zip(rows, lengths, strict=True)]
+
+    def _stage(self, tensor: Tensor, *, copy_in: bool) -> Tensor:
+        if self.backend != "gloo" or not tensor.is_cuda:
+            return tensor
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        if copy_in:
+            host.copy_(tensor)  # blocking: Gloo reads the bytes at once
+        return host
+
+    def _rotated(self, peers: dict[int, Tensor]) -> list[tuple[int, Tensor]]:
+        """Each rank starts with its right neighbour, so that no receiver is everyone's first."""
+        return sorted(peers.items(), key=lambda item: (item[0] - self.rank) % self.size)
+
+    def _p2p(self, op: Callable[..., Any], tensor: Tensor, peer: int) -> dist.P2POp:
+        return dist.P2POp(op, tensor, group=self._payload_group, group_peer=peer)
+
+    @contextmanager
+    def _named(self, phase: str) -> Iterator[None]:
+        """A backend's RuntimeError says little; add who waited for what."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise ExchangeError(
+                f"rank {self.rank} of {self.size}: {phase} over {self.backend} broke off "
+                f"(a peer died, or did not answer within the group's timeout): {error}"
+            ) from error
+
+
+def _timeout_of(group: dist.ProcessGroup | None) -> timedelta:
+    """How long the user's own group waits for a peer. PyTorch shows it only on the backend."""
+    group = group or dist.group.WORLD
+    assert group is not None
+    for device in ("cuda", "cpu"):
+        try:
+            timeout: timedelta = group._get_backend(torch.device(device)).options._timeout
+            return timeout
+        except (RuntimeError, AttributeError):
+            continue
+    return DEFAULT_TIMEOUT

@@ -1,0 +1,48 @@
+"""Dense allreduce: what every compression is measured against."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from thinwire.errors import RecipeError
+from thinwire.types import AnyCodec, CodecKind, Reduced, Selection, Sparse, StepContext
+
+WIRE_DTYPES = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """Allreduce of the whole tensor, in its own dtype ("fp32") or rounded to 16 bits.
+
+    Half precision sends x/P, as PyTorch's fp16 hook does: a sum of P float16 numbers overflows
+    at a P-th of the range. Each rank is charged its own rounding; that of the additions inside
+    the backend is nobody's.
+    """
+
+    dtype: str = "fp32"
+
+    takes: ClassVar[CodecKind] = "none"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in WIRE_DTYPES:
+            raise RecipeError(f"dtype={self.dtype!r} must be one of {', '.join(WIRE_DTYPES)}")
+
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
+        x = s.to_dense() if isinstance(s, Sparse) else s
+        wire_dtype = WIRE_DTYPES[self.dtype]
+        with ctx.phase("encode"):
+            if wire_dtype is None:
+                wire = ctx.output(x.numel(), x, zeroed=False).copy_(x)
+            else:
+                wire = (x / ctx.comm.size).clamp_(*_finite_range(wire_dtype)).to(wire_dtype)
+        delivered = s if wire_dtype is None else wire.to(x.dtype).mul_(ctx.comm.size)
+        with ctx.phase("exchange"):
+            ctx.comm.all_reduce(wire)
+        with ctx.phase("decode"):
+            total = wire if wire_dtype is None else wire.to(x.dtype).mul_(ctx.comm.size)
+        return Reduced(total, delivered)
+
+
+def _finite_range(dtype: torch.dtype) -> tuple[float, float]:
+    return torch.finfo(dtype).min, torch.finfo(dtype).max

@@ -1,0 +1,94 @@
+"""Which recipes are trained on which task, and with what settings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import thinwire as tw
+from thinwire.demo.tasks import TASKS
+from thinwire.errors import RecipeError
+
+BASELINE = "dense"
+DENSITY = 0.05  # the usual 0.01 and less is for models and runs a thousand times larger
+NOT_BY_DEFAULT = frozenset({"auto"})  # it measures the network first and then picks another recipe
+
+
+@dataclass(frozen=True)
+class Override:
+    """What a recipe needs here that its defaults, made for large models, do not give."""
+
+    arguments: dict[str, object] = field(default_factory=dict)
+    momentum: float = 0.9
+    learning_rate_factor: float = 1.0
+
+
+OVERRIDES: dict[str, Override] = {
+    "dgc": Override(momentum=0.0),  # momentum correction already carries it
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training run: everything a worker needs to know, as plain values."""
+
+    recipe: str
+    task: str
+    steps: int
+    seed: int
+    learning_rate: float
+    momentum: float
+    arguments: dict[str, object]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked for."""
+
+    workers: int = 4
+    recipes: tuple[str, ...] = ()  # none named: all there are
+    steps: int | None = None  # none given: each task's own
+    quick: bool = False
+    seed: int = 0
+    out: Path = Path("runs/demo")
+
+
+def chosen_recipes(names: Sequence[str]) -> list[str]:
+    """The named recipes, or all; the baseline always comes first, the others refer to it."""
+    known = list(tw.recipes())
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise RecipeError(f"unknown recipe {unknown[0]!r}; there are: {', '.join(known)}")
+    chosen = names or [name for name in known if name not in NOT_BY_DEFAULT]
+    return list(dict.fromkeys([BASELINE, *chosen]))
+
+
+def plan(settings: Settings) -> list[Job]:
+    """All runs, recipe by recipe, so that a run broken off has whole recipes to show."""
+    return [
+        _job(recipe, task, settings)
+        for recipe in chosen_recipes(settings.recipes)
+        for task in TASKS
+    ]
+
+
+def _job(recipe: str, task_name: str, settings: Settings) -> Job:
+    task = TASKS[task_name]
+    override = OVERRIDES.get(recipe, Override())
+    return Job(
+        recipe=recipe,
+        task=task_name,
+        steps=settings.steps or (task.quick_steps if settings.quick else task.steps),
+        seed=settings.seed,
+        learning_rate=task.learning_rate * override.learning_rate_factor,
+        momentum=override.momentum,
+        arguments=_density(recipe) | override.arguments,
+    )
+
+
+def _density(recipe: str) -> dict[str, object]:
+    """The density for recipes that have one."""
+    try:
+        tw.recipe(recipe, density=DENSITY)
+    except RecipeError:
+        return {}
+    return {"density": DENSITY}

@@ -1,0 +1,183 @@
+"""What the demo trains: two small models on data that is already on the machine.
+
+text    a byte-level transformer reads the source code of Python's standard library
+digits  a convolutional network reads scikit-learn's handwritten digits
+
+Every batch is a function of (seed, step, rank), so all recipes see the same data in the same order.
+"""
+
+import sysconfig
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from thinwire.rng import generator, stream_seed
+
+CPU = torch.device("cpu")
+Batch = tuple[Tensor, Tensor]
+Measure = Literal["loss", "accuracy"]
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """A model, its data, and how it is trained. The defaults fit a few seconds on two cores."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    measure: ClassVar[Measure]  # what the final table shows of the held-out part
+    learning_rate: ClassVar[float]
+    steps: ClassVar[int]
+    quick_steps: ClassVar[int]
+    batch: ClassVar[int]  # examples a rank and step
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """A fresh model; its weights come from torch's global generator."""
+
+    @abstractmethod
+    def train_batch(self, rng: torch.Generator) -> Batch:
+        """One rank's examples for one step."""
+
+    @abstractmethod
+    def held_out(self, rank: int, workers: int) -> Batch:
+        """This rank's share of the examples that are never trained on."""
+
+    def batch_at(self, seed: int, step: int, rank: int) -> Batch:
+        """The same examples for every recipe."""
+        return self.train_batch(generator(stream_seed(seed, step, self.name, "batch", rank), CPU))
+
+
+class Block(nn.Module):
+    """One pre-norm transformer layer."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_attention, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        qkv = self.qkv(self.norm_attention(x)).view(batch, length, 3, self.heads, -1)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        mixed: Tensor = x + self.down(F.gelu(self.up(self.norm_mlp(x))))
+        return mixed
+
+
+class ByteTransformer(nn.Module):
+    """Predicts the next byte from those before it."""
+
+    def __init__(self, width: int = 128, layers: int = 1, heads: int = 4, context: int = 64) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Embedding(256, width), nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 256)
+        nn.init.zeros_(self.head.weight)  # starts at the uniform guess: ln 256 = 5.55 nats a byte
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = self.place(torch.arange(tokens.shape[1]))
+        x = self.blocks(self.embed(tokens) + places)
+        logits: Tensor = self.head(self.norm(x))
+        return logits.transpose(1, 2)  # (batch, class, position), as cross_entropy wants it
+
+
+@lru_cache(maxsize=1)
+def standard_library() -> Tensor:
+    """The top-level modules of Python's standard library, one after another, as bytes."""
+    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    source = b"\n".join(file.read_bytes() for file in files)
+    return torch.from_numpy(np.frombuffer(source, dtype=np.uint8).copy())
+
+
+@dataclass(frozen=True)
+class Text(Task):
+    name = "text"
+    title = "Byte-level transformer on Python's standard library"
+    measure = "loss"
+    learning_rate = 0.2
+    steps = 60
+    quick_steps = 24
+    batch = 8
+    context = 64
+    held_out_windows = 256
+
+    def model(self) -> nn.Module:
+        return ByteTransformer(context=self.context)
+
+    def windows(self, starts: Tensor) -> Batch:
+        positions = starts[:, None] + torch.arange(self.context + 1)
+        text = standard_library()[positions].long()
+        return text[:, :-1], text[:, 1:]
+
+    def train_batch(self, rng: torch.Generator) -> Batch:
+        end = self.boundary() - self.context
+        return self.windows(torch.randint(end, (self.batch,), generator=rng))
+
+    def held_out(self, rank: int, workers: int) -> Batch:
+        last = len(standard_library()) - self.context - 1
+        starts = torch.linspace(self.boundary(), last, self.held_out_windows).long()
+        return self.windows(starts[rank::workers])
+
+    def boundary(self) -> int:
+        """Training reads what is before, evaluation what is after."""
+        return len(standard_library()) * 9 // 10
+
+
+@lru_cache(maxsize=1)
+def digit_images() -> tuple[Batch, Batch]:
+    """Training and held-out images (1797 in all, 8 × 8), shuffled the same way every time."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    images = (torch.tensor(data.images, dtype=torch.float32)[:, None] - 4.9) / 6.0  # mean, spread
+    labels = torch.tensor(data.target, dtype=torch.int64)
+    order = torch.randperm(len(labels), generator=generator(0, CPU))
+    train, rest = order[360:], order[:360]
+    return (images[train], labels[train]), (images[rest], labels[rest])
+
+
+@dataclass(frozen=True)
+class Digits(Task):
+    name = "digits"
+    title = "Convolutional network on handwritten digits"
+    measure = "accuracy"
+    learning_rate = 0.1
+    steps = 80
+    quick_steps = 40
+    batch = 16
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(512, 128),
+            nn.ReLU(),
+            nn.Linear(128, 10),
+        )
+
+    def train_batch(self, rng: torch.Generator) -> Batch:
+        images, labels = digit_images()[0]
+        chosen = torch.randint(len(labels), (self.batch,), generator=rng)
+        return images[chosen], labels[chosen]
+
+    def held_out(self, rank: int, workers: int) -> Batch:
+        images, labels = digit_images()[1]
+        return images[rank::workers], labels[rank::workers]
+
+
+TASKS: dict[str, Task] = {task.name: task for task in (Text(), Digits())}

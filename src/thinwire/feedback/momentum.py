@@ -1,0 +1,62 @@
+"""Momentum correction (DGC, sections 3.1 and 3.2), DRAGONN's error feedback."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from thinwire.errors import RecipeError
+from thinwire.feedback._settle import add_delivered
+from thinwire.types import Reduced, Sparse, State, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Momentum:
+    """u ← m·u + g; v ← v + u; send from v; where v was delivered, u starts anew (masking).
+
+    The momentum lives here, so the optimiser must be plain SGD. `clip_norm` bounds the local
+    gradient's L2 norm before it is accumulated (section 3.2): for a global bound c over P ranks
+    pass c/√P. The paper clips over the whole model; we clip over the unit, which is all there
+    is to see while the backward pass still runs.
+
+    Conserves in this sense: Σ (v + m·u + g) = P·update + Σ v'. The velocity that masking drops
+    was already counted in v.
+    """
+
+    factor: float = 0.9
+    masking: bool = True
+    clip_norm: float | None = None
+
+    conserves: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.factor < 1.0:
+            raise RecipeError(f"factor={self.factor} must be in [0, 1)")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise RecipeError(f"clip_norm={self.clip_norm} must be positive, or None")
+
+    def init(self, spec: TensorSpec) -> State:
+        def zeros() -> Tensor:
+            return torch.zeros(spec.numel, dtype=spec.accumulator, device=spec.device)
+
+        return {"velocity": zeros(), "residual": zeros()}
+
+    def before(self, grad: Tensor, state: State) -> Tensor:
+        velocity = state["velocity"].mul_(self.factor)
+        if self.clip_norm is None:
+            velocity.add_(grad)
+        else:
+            norm = torch.linalg.vector_norm(grad, dtype=velocity.dtype)
+            scale = (self.clip_norm / norm.clamp(min=self.clip_norm)).to(velocity.dtype)
+            velocity.addcmul_(grad.to(velocity.dtype), scale)
+        return state["residual"].add_(velocity)
+
+    def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:
+        add_delivered(reduced.delivered, state["residual"], alpha=-1)
+        if self.masking:
+            if isinstance(reduced.delivered, Sparse):
+                state["velocity"].index_fill_(0, reduced.delivered.elements().indices, 0)
+            else:
+                state["velocity"].zero_()
+        return mean

@@ -1,0 +1,34 @@
+"""Residual error feedback: what is not delivered is added to the next gradient."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from thinwire.feedback._settle import add_delivered
+from thinwire.types import Reduced, State, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """Accumulates gradients, not gradients times the learning rate.
+
+    Ok-Topk's Algorithm 2 accumulates α·G; its reference code, and we, accumulate G: the
+    learning rate stays the optimiser's, and a schedule does not reweigh what waits.
+
+    The residual buffer itself is what is selected from, so a step reads gradient and residual
+    once and writes the residual once; settling touches only the delivered elements.
+    """
+
+    conserves: ClassVar[bool] = True
+
+    def init(self, spec: TensorSpec) -> State:
+        return {"residual": torch.zeros(spec.numel, dtype=spec.accumulator, device=spec.device)}
+
+    def before(self, grad: Tensor, state: State) -> Tensor:
+        return state["residual"].add_(grad)
+
+    def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:
+        add_delivered(reduced.delivered, state["residual"], alpha=-1)
+        return mean

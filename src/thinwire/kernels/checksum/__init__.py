@@ -1,0 +1,19 @@
+"""A 64-bit checksum that no damage confined to one word can escape; see `reference.py`."""
+
+from torch import Tensor
+
+from thinwire.kernels import chosen
+
+
+def checksum(words: Tensor, first: int = 0) -> Tensor:
+    """The checksum of int64 `words` at positions `first`, `first + 1`, …, as a 0-D int64 tensor.
+
+    Checksums of adjoining ranges add up to the checksum of the whole (int64 sums wrap).
+    """
+    if chosen(words.device, ("reference", "numba")) == "numba":
+        from thinwire.kernels.checksum import numba
+
+        return numba.checksum(words, first)
+    from thinwire.kernels.checksum import reference
+
+    return reference.checksum(words, first)

@@ -1,0 +1,136 @@
+"""The one way data flows, for one unit and one step. Only this file knows the order.
+
+gradient ─ feedback.before ─ sparsifier.select ─ collective.exchange(codec) ─ mean
+         ─ feedback.after ─ update
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from thinwire.codec import Pair
+from thinwire.collective import AllGather
+from thinwire.errors import RecipeError
+from thinwire.feedback import Residual
+from thinwire.policy import WarmUp
+from thinwire.sparsify import Everything, TopK
+from thinwire.types import (
+    AnyCodec,
+    Collective,
+    Feedback,
+    Reduced,
+    Selection,
+    Sparse,
+    Sparsifier,
+    State,
+    StepContext,
+    TensorSpec,
+    accumulator,
+)
+
+UnitKind = Literal["tensor", "bucket", "model"]
+PipelineState = dict[str, State]
+"""The state of each piece: "feedback" (per element), "sparsifier" and "collective" (per unit)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A recipe: four pieces, what one selection runs over, and which tensors are let past.
+
+    `unit` is what one selection runs over: each tensor, each bucket of about 25 MB, or the whole
+    model. Tensors of at most `bypass` elements travel dense, fused into one allreduce: an index
+    list would cost more than it saves (DeepReduce, section 6.1).
+    """
+
+    sparsifier: Sparsifier = field(default_factory=TopK)
+    codec: AnyCodec = field(default_factory=Pair)
+    collective: Collective = field(default_factory=AllGather)
+    feedback: Feedback = field(default_factory=Residual)
+    warm_up: WarmUp | None = None
+    unit: UnitKind = "tensor"
+    bypass: int = 1000
+
+    def __post_init__(self) -> None:
+        for role, contract in _ROLES.items():
+            piece = getattr(self, role)
+            if not isinstance(piece, contract):
+                raise RecipeError(f"{role}={piece!r} is not a {contract.__name__}")
+        if self.unit not in get_args(UnitKind):
+            raise RecipeError(f"unit={self.unit!r} must be one of {', '.join(get_args(UnitKind))}")
+        if self.bypass < 0:
+            raise RecipeError(f"bypass={self.bypass} must be at least 0 elements")
+        kind = "none" if self.codec is None else self.codec.kind
+        if kind != self.collective.takes:
+            raise RecipeError(
+                f"{self.collective!r} takes a codec of kind {self.collective.takes!r}, "
+                f"not {self.codec!r} of kind {kind!r}"
+            )
+
+    @property
+    def conserves(self) -> bool:
+        """Whether law 1 holds: what is not in the update is in some rank's state."""
+        sends_all = isinstance(self.sparsifier, Everything) and self.codec is None
+        return self.feedback.conserves or sends_all
+
+    def init(self, spec: TensorSpec) -> PipelineState:
+        """The state before the first step."""
+        return {
+            "feedback": self.feedback.init(spec),
+            "sparsifier": self.sparsifier.init(spec),
+            "collective": {},
+        }
+
+    def density_at(self, step: int) -> float | None:
+        """The warm-up's density for a step; None leaves it to the sparsifier."""
+        return None if self.warm_up is None else self.warm_up.at(step)
+
+    def prepare(self, grad: Tensor, state: PipelineState, ctx: StepContext) -> "Prepared":
+        """The part before the network: accumulate and select. `grad` is flat."""
+        with ctx.phase("feedback"):
+            x = self.feedback.before(grad, state["feedback"])
+            x = x.to(accumulator(grad.dtype))
+        with ctx.phase("select"):
+            return Prepared(x, self.sparsifier.select(x, state["sparsifier"], ctx))
+
+    def complete(
+        self, prepared: "Prepared", grad: Tensor, state: PipelineState, ctx: StepContext
+    ) -> Tensor:
+        """The part on the network and after it; the update ends in the storage of `grad`."""
+        reduced = self.collective.exchange(prepared.selection, self.codec, ctx)
+        with ctx.phase("feedback"):
+            mean = mean_of(reduced, grad.numel(), ctx)
+            update = self.feedback.after(prepared.x, reduced, mean, state["feedback"])
+            if update.data_ptr() != grad.data_ptr():
+                grad.copy_(update)
+        return grad
+
+    def step(self, grad: Tensor, state: PipelineState, ctx: StepContext) -> Tensor:
+        """One step of one unit: `grad`, flat and contiguous, becomes the update."""
+        return self.complete(self.prepare(grad, state, ctx), grad, state, ctx)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What waits for its turn on the network: where it was selected from, and what."""
+
+    x: Tensor
+    selection: Selection
+
+
+def mean_of(reduced: Reduced, numel: int, ctx: StepContext) -> Tensor:
+    """The dense mean over the ranks. Reads no more of the total than can be non-zero."""
+    total, ranks = reduced.total, ctx.comm.size
+    if isinstance(total, Sparse):
+        shares = Sparse(total.indices, total.values / ranks, total.numel, total.ordered)
+        return shares.add_to(ctx.output(numel, total.values))
+    if ranks == 1:
+        return total
+    if reduced.support is None:
+        return total.div_(ranks)
+    # Indices may repeat; all repeats write the same quotient.
+    total[reduced.support] = total[reduced.support] / ranks
+    return total
+
+
+_ROLES = {"sparsifier": Sparsifier, "collective": Collective, "feedback": Feedback}

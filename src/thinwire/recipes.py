@@ -1,0 +1,132 @@
+"""Recipes: each method of the papers, and each baseline, as a few lines of the same pieces."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from thinwire.codec import Pair, SignValue, TernValue
+from thinwire.codec.value import QsgdValue
+from thinwire.collective import AllGather, Dense
+from thinwire.errors import RecipeError
+from thinwire.feedback import Momentum, NoFeedback, Residual
+from thinwire.notation import build_pieces, parse
+from thinwire.pipeline import Pipeline
+from thinwire.sparsify import Everything, GaussianK, MultiStage, RandomK, Sampled, TopK
+
+Builder = Callable[..., Pipeline]
+
+
+def dense() -> Pipeline:
+    """Allreduce of the whole gradient: what all others are measured against."""
+    return Pipeline(Everything(), None, Dense(), NoFeedback(), unit="bucket", bypass=0)
+
+
+def fp16() -> Pipeline:
+    """Allreduce in float16, as PyTorch's fp16 hook does, but saturating instead of overflowing."""
+    return dataclasses.replace(dense(), collective=Dense("fp16"))
+
+
+def bf16() -> Pipeline:
+    """Allreduce in bfloat16."""
+    return dataclasses.replace(dense(), collective=Dense("bf16"))
+
+
+def topk(density: float = 0.01) -> Pipeline:
+    """TopkA: exact local top-k, allgather, residual (baseline in gTop-k and Ok-Topk)."""
+    return Pipeline(TopK(density))
+
+
+def randomk(density: float = 0.01, shared: bool = True) -> Pipeline:
+    """Random elements without replacement, the same on every rank or each its own."""
+    return Pipeline(RandomK(density, shared=shared))
+
+
+def dgc(density: float = 0.001, momentum: float = 0.9, clip_norm: float | None = None) -> Pipeline:
+    """Deep Gradient Compression: sampled threshold, momentum correction. Use plain SGD with it."""
+    return Pipeline(Sampled(density), feedback=Momentum(momentum, clip_norm=clip_norm))
+
+
+def mstopk(density: float = 0.001) -> Pipeline:
+    """MSTopk: the threshold by multi-stage search instead of sorting (baseline in DRAGONN)."""
+    return Pipeline(MultiStage(density))
+
+
+def gaussiank(density: float = 0.01) -> Pipeline:
+    """Gaussiank: the threshold from the normal quantile (baseline in Ok-Topk)."""
+    return Pipeline(GaussianK(density))
+
+
+def signsgd() -> Pipeline:
+    """One bit an element and one scale a tensor (baseline in DRAGONN).
+
+    With residual feedback: plain SignSGD need not converge (Karimireddy et al., ICML 2019).
+    """
+    return Pipeline(Everything(), Pair(value=SignValue()), AllGather(), Residual())
+
+
+def terngrad() -> Pipeline:
+    """Three levels an element, unbiased, 1.6 bits."""
+    return Pipeline(Everything(), Pair(value=TernValue()), AllGather(), NoFeedback())
+
+
+def qsgd(bits: int = 8, bucket: int = 512) -> Pipeline:
+    """Stochastic quantisation to `bits` bits an element, unbiased (baseline in DRAGONN)."""
+    codec = Pair(value=QsgdValue(bits=bits, bucket=bucket))
+    return Pipeline(Everything(), codec, AllGather(), NoFeedback())
+
+
+RECIPES: dict[str, Builder] = {
+    build.__name__: build
+    for build in (dense, fp16, bf16, topk, randomk, dgc, mstopk, gaussiank, signsgd, terngrad, qsgd)
+}
+
+
+def recipes() -> tuple[str, ...]:
+    """The names that `recipe` knows."""
+    return tuple(RECIPES)
+
+
+def recipe(name: str, **settings: Any) -> Pipeline:
+    """A recipe by name. Settings are the recipe's own, or fields of `Pipeline` to put in place.
+
+    >>> recipe("topk", density=0.02, unit="model").sparsifier
+    TopK(density=0.02)
+    """
+    if name not in RECIPES:
+        raise RecipeError(f"unknown recipe {name!r}; there are {', '.join(RECIPES)}")
+    builder = RECIPES[name]
+    own = inspect.signature(builder).parameters
+    general = [field.name for field in dataclasses.fields(Pipeline)]
+    for key in settings:
+        if key not in own and key not in general:
+            allowed = ", ".join([*own, *general])
+            raise RecipeError(f"recipe {name!r} has no setting {key!r}; it has {allowed}")
+    built = builder(**{k: v for k, v in settings.items() if k in own})
+    replaced = {k: v for k, v in settings.items() if k not in own}
+    return dataclasses.replace(built, **build_pieces(replaced))
+
+
+def resolve(given: Pipeline | str | Mapping[str, Any]) -> Pipeline:
+    """A pipeline from any of the ways to write one.
+
+    A pipeline itself; a name, `"topk"`, or with settings, `"topk(0.01)"`; four pieces,
+    `"topk(0.01) | raw+bf16 | allgather | residual"`; a dict, or JSON or YAML of one, with the
+    key `recipe` or with the fields of `Pipeline`.
+    """
+    if isinstance(given, Pipeline):
+        return given
+    fields = parse(given)
+    if "recipe" not in fields:
+        known = [field.name for field in dataclasses.fields(Pipeline)]
+        for key in fields:
+            if key not in known:
+                raise RecipeError(f"unknown field {key!r}; a recipe has {', '.join(known)}")
+        return Pipeline(**build_pieces(fields))
+    name, positional = fields.pop("recipe"), fields.pop("args", ())
+    if name in RECIPES:
+        own = list(inspect.signature(RECIPES[name]).parameters)
+        if len(positional) > len(own):
+            raise RecipeError(f"recipe {name!r} takes at most {len(own)} settings: {own}")
+        fields = dict(zip(own, positional, strict=False)) | fields
+    return recipe(name, **fields)

@@ -1,0 +1,33 @@
+"""Sparsifiers: which elements of a gradient travel. One per file; the contract is in types.py."""
+
+from thinwire.sparsify.block import BlockTopK
+from thinwire.sparsify.everything import Everything
+from thinwire.sparsify.gaussian import GaussianK
+from thinwire.sparsify.multistage import MultiStage
+from thinwire.sparsify.random import RandomK
+from thinwire.sparsify.reuse import Reuse
+from thinwire.sparsify.sampled import Sampled
+from thinwire.sparsify.topk import TopK
+
+SPARSIFIERS: dict[str, type] = {
+    "everything": Everything,
+    "topk": TopK,
+    "sampled": Sampled,
+    "reuse": Reuse,
+    "gaussian": GaussianK,
+    "multistage": MultiStage,
+    "random": RandomK,
+    "block": BlockTopK,
+}
+
+__all__ = [
+    "SPARSIFIERS",
+    "BlockTopK",
+    "Everything",
+    "GaussianK",
+    "MultiStage",
+    "RandomK",
+    "Reuse",
+    "Sampled",
+    "TopK",
+]

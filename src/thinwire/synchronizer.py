@@ -1,0 +1,286 @@
+"""Many tensors over many steps: units, state, statistics, checkpoints."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from datetime import timedelta
+from typing import Any, Literal, get_args
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from thinwire.codec import Pair
+from thinwire.collective import Dense, GroupCommunicator
+from thinwire.coo import from_coo, to_coo
+from thinwire.errors import NonFiniteError, RecipeError
+from thinwire.feedback import NoFeedback
+from thinwire.pipeline import Pipeline, Prepared
+from thinwire.recipes import resolve
+from thinwire.sparsify import Everything
+from thinwire.stats import Cost, total_cost
+from thinwire.types import Sparse, StepContext
+from thinwire.unit import SavedState, Unit
+from thinwire.worker import OrderedWorker
+
+NonFinite = Literal["raise", "skip", "propagate"]
+STATE_VERSION = 1
+BUCKET_BYTES = 25 * 2**20  # DDP's own bucket size
+_DENSE = Pipeline(Everything(), None, Dense(), NoFeedback())
+
+
+class Synchronizer:
+    """Averages gradients over the ranks of a group, by a recipe.
+
+    All ranks must make the same calls in the same order with the same names and shapes;
+    otherwise every rank raises `DisagreementError` before anything is sent.
+
+    `nonfinite` says what NaN or Inf in any rank's gradient does to the step, on all ranks alike
+    and with the state left as it was: "raise" `NonFiniteError`; "skip": the update is zero;
+    "propagate": the update is NaN, for a `GradScaler` to see.
+
+    `timeout` bounds every wait for a peer; by default it is that of `group`.
+    """
+
+    def __init__(
+        self,
+        recipe: "Pipeline | str | Mapping[str, Any]",
+        group: dist.ProcessGroup | None = None,
+        seed: int = 0,
+        *,
+        nonfinite: NonFinite = "raise",
+        timeout: timedelta | None = None,
+    ) -> None:
+        if nonfinite not in get_args(NonFinite):
+            raise RecipeError(
+                f"nonfinite={nonfinite!r} must be one of {', '.join(get_args(NonFinite))}"
+            )
+        self.pipeline = resolve(recipe)
+        self.seed = seed
+        self.nonfinite = nonfinite
+        self.comm = GroupCommunicator(group, timeout)
+        self.worker = OrderedWorker()
+        self._units: dict[tuple[str, ...], Unit] = {}
+        self._saved: dict[str, SavedState] = {}  # of tensors that are in no unit now
+        self._past: dict[str, Cost] = {}  # of tensors while they were in other units
+        self.comm.agree("the recipe or the seed", f"{self.pipeline!r}, seed={seed}")
+
+    def average(self, name: str, grad: Tensor) -> Tensor:
+        """The mean of `grad` over the ranks, by the recipe; see `average_all`."""
+        return self.average_all({name: grad})[name]
+
+    def average_all(self, grads: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Average many gradients; selection of one runs beside the exchange of another.
+
+        Each update is written into its gradient's own storage and returned. Sparse (COO)
+        gradients come back as new COO tensors, averaged without loss.
+        """
+        form = "; ".join(f"{n}: {tuple(g.shape)} {g.dtype} {g.layout}" for n, g in grads.items())
+        magnitudes = zip(grads, largest_magnitudes(grads), strict=True)
+        bad_here = [name for name, magnitude in magnitudes if not magnitude < float("inf")]
+        bad_ranks = self.comm.agree("the tensors", form, flag=bool(bad_here))
+        if bad_ranks:
+            self.refuse(grads.values(), bad_here, bad_ranks)
+            return dict(grads)
+        sparse = {n: self.average_rows(n, g) for n, g in grads.items() if g.is_sparse}
+        dense = {n: g for n, g in grads.items() if not g.is_sparse}
+        self.run(self.units_for(dense))
+        return {n: sparse.get(n, g) for n, g in grads.items()}
+
+    def units_for(self, grads: Mapping[str, Tensor]) -> list[tuple[Unit, list[Tensor]]]:
+        """The units of these gradients, large ones first, then the small ones fused."""
+        small = {n: g for n, g in grads.items() if g.numel() <= self.pipeline.bypass}
+        large = {n: g for n, g in grads.items() if n not in small}
+        groups = [(group, self.pipeline) for group in _grouped(large, self.pipeline.unit)]
+        groups += [(group, _DENSE) for group in _grouped(small, "model")]
+        return [(self._unit(group, pipeline), list(group.values())) for group, pipeline in groups]
+
+    def run(self, work: Sequence[tuple[Unit, list[Tensor]]]) -> None:
+        """Bring units through one step, in order: this thread selects, the worker exchanges."""
+        jobs: list[tuple[Future[None], Prepared]] = []
+        for unit, grads in work:
+            flat, ctx, prepared = self._prepare(unit, grads)
+            device = unit.spec.device
+            job = self.worker.submit(device, self._complete, unit, grads, flat, ctx, prepared)
+            jobs.append((job, prepared))  # holds the memory until the worker's stream is joined
+        wait([job for job, _ in jobs])
+        self.worker.join_streams()
+        for job, _ in jobs:
+            job.result()
+
+    def run_here(self, unit: Unit, grads: list[Tensor]) -> None:
+        """One step of one unit in the calling thread, which is the worker itself."""
+        flat, ctx, prepared = self._prepare(unit, grads)
+        self._complete(unit, grads, flat, ctx, prepared)
+
+    def _prepare(self, unit: Unit, grads: list[Tensor]) -> tuple[Tensor, StepContext, Prepared]:
+        flat = unit.flatten(grads)
+        ctx = unit.context(flat, self.seed, self.comm)
+        return flat, ctx, unit.pipeline.prepare(flat, unit.state, ctx)
+
+    def _complete(
+        self, unit: Unit, grads: list[Tensor], flat: Tensor, ctx: StepContext, prepared: Prepared
+    ) -> None:
+        sent, received = self.comm.traffic.sent, self.comm.traffic.received
+        unit.pipeline.complete(prepared, flat, unit.state, ctx)
+        unit.unflatten(flat, grads)
+        traffic = self.comm.traffic
+        unit.count(prepared, traffic.sent - sent, traffic.received - received, self.comm.size)
+
+    def average_rows(self, name: str, grad: Tensor) -> Tensor:
+        """The mean of a COO gradient, as COO: rows are gathered and added, nothing is left out."""
+        grad = grad.coalesce()
+        mine = from_coo(grad)
+        ctx = StepContext(tensor=name, step=0, seed=self.seed, comm=self.comm)
+        codec = Pair()
+        parts = [codec.decode(wire, ctx) for wire in self.comm.all_gather(codec.encode(mine, ctx))]
+        everyone = [part for part in parts if isinstance(part, Sparse)]
+        gathered = Sparse(
+            torch.cat([part.indices for part in everyone]),
+            torch.cat([part.values for part in everyone]).div_(self.comm.size),
+            mine.numel,
+            ordered=False,
+        )
+        return to_coo(gathered, grad)
+
+    def refuse(self, grads: Iterable[Tensor], bad_here: list[str], bad_ranks: list[int]) -> None:
+        """What a step with NaN or Inf comes to. The state is as it was before the step."""
+        if self.nonfinite == "raise":
+            where = f"here in {', '.join(bad_here)}" if bad_here else "not on this rank"
+            raise NonFiniteError(
+                f"NaN or Inf in the gradients of rank {', '.join(map(str, bad_ranks))} ({where}); "
+                'nonfinite="skip" would leave the step out, nonfinite="propagate" would hand NaN '
+                "to a GradScaler"
+            )
+        for grad in grads:
+            (grad._values() if grad.is_sparse else grad).fill_(
+                0.0 if self.nonfinite == "skip" else torch.nan
+            )
+
+    def scale_state(self, factor: float) -> None:
+        """Follow a change of the loss scale: what waits is in the old scale's units."""
+        for unit in self._units.values():
+            for piece in ("feedback", "sparsifier"):
+                for value in unit.state[piece].values():
+                    if value.is_floating_point():
+                        value.mul_(factor)
+
+    def stats(self) -> dict[str, Any]:
+        """Costs on this rank so far: `total`, and `tensors` by name.
+
+        Each has steps, numel, k and density (means a step), bytes sent and received, the bytes
+        that dense allreduce would have sent, and seconds by phase.
+        """
+        costs = dict(self._past)
+        for unit in self._units.values():
+            costs |= {n: self._past.get(n, Cost()) + c for n, c in unit.costs().items()}
+        rows = {name: cost.row() for name, cost in costs.items()}
+        return {"total": total_cost(costs.values()).row(), "tensors": rows}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All this rank must remember: numbers, strings and tensors, by parameter name."""
+        self.worker.join_streams()
+        tensors = {n: dict(s) for n, s in self._saved.items()}
+        for unit in self._units.values():
+            tensors.update(unit.dissolve())
+        return {
+            "version": STATE_VERSION,
+            "recipe": repr(self.pipeline),
+            "seed": self.seed,
+            "world": self.comm.size,
+            "rank": self.comm.rank,
+            "tensors": tensors,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Go on from a saved state: this rank's own, or, at another P, the list of all ranks'."""
+        if isinstance(state, Mapping):
+            if state["world"] != self.comm.size:
+                raise RecipeError(
+                    f"the state was saved by {state['world']} ranks and this group has "
+                    f"{self.comm.size}: pass the list of all ranks' states"
+                )
+            states: Sequence[Mapping[str, Any]] = [state]
+            mine = states
+        else:
+            states = state
+            # Each old rank's residual goes to one new rank, so their sum stays what it was.
+            mine = [s for s in states if s["rank"] % self.comm.size == self.comm.rank]
+        for one in states:
+            if one["version"] != STATE_VERSION:
+                raise RecipeError(f"state version {one['version']}, expected {STATE_VERSION}")
+        self.seed = states[0]["seed"]
+        self._units.clear()
+        self._saved = merge_states(states[0], mine, self.comm.size)
+
+    def close(self) -> None:
+        """End the worker and let go of the process groups."""
+        self.worker.close()
+        self.comm.close()
+
+    def _unit(self, grads: Mapping[str, Tensor], pipeline: Pipeline) -> Unit:
+        key = tuple(grads)
+        unit = self._units.get(key)
+        if unit is not None and unit.sizes == tuple(g.numel() for g in grads.values()):
+            return unit
+        for old in [k for k in self._units if not set(k).isdisjoint(key)]:
+            dissolved = self._units.pop(old)
+            self._saved |= dissolved.dissolve()
+            self._past |= {n: self._past.get(n, Cost()) + c for n, c in dissolved.costs().items()}
+        unit = Unit.assemble(grads, pipeline, self._saved)
+        for name in key:
+            self._saved.pop(name, None)
+        self._units[key] = unit
+        return unit
+
+
+def merge_states(
+    template: Mapping[str, Any], states: Sequence[Mapping[str, Any]], size: int
+) -> dict[str, SavedState]:
+    """One rank's state out of several old ranks': per element it is their sum, zero of none.
+
+    What belongs to the unit or, as keys that begin with "mean_", is the same on every rank, is
+    taken as it is; a mean over P ranks becomes one over the new number.
+    """
+    merged: dict[str, SavedState] = {}
+    for name, first in template["tensors"].items():
+        merged[name] = {}
+        for key, value in first.items():
+            if key.startswith("feedback/mean_"):
+                merged[name][key] = value * (template["world"] / size)
+            elif key.startswith("feedback/"):
+                parts = [one["tensors"][name][key] for one in states]
+                merged[name][key] = sum(parts, torch.zeros_like(value))
+            else:
+                merged[name][key] = value.clone()
+    return merged
+
+
+def largest_magnitudes(grads: Mapping[str, Tensor]) -> list[float]:
+    """The largest magnitude in each gradient; NaN or Inf where it holds one. Reads each once."""
+    if not grads:
+        return []
+    return torch.stack([_largest(grad) for grad in grads.values()]).tolist()
+
+
+def _largest(grad: Tensor) -> Tensor:
+    values = grad._values() if grad.is_sparse else grad
+    if values.numel() == 0:
+        return values.new_zeros((), dtype=torch.float32)
+    largest: Tensor = torch.linalg.vector_norm(values, float("inf"))
+    return largest.float()
+
+
+def _grouped(grads: Mapping[str, Tensor], unit: str) -> list[dict[str, Tensor]]:
+    """Tensors that share a unit, in order; a unit has one dtype and one device."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[dict[str, Tensor]]] = {}
+    filled: dict[tuple[torch.dtype, torch.device], int] = {}
+    for name, grad in grads.items():
+        kind = (grad.dtype, grad.device)
+        groups = kinds.setdefault(kind, [])
+        full = filled.get(kind, 0) + grad.nbytes > BUCKET_BYTES
+        if not groups or unit == "tensor" or (unit == "bucket" and full):
+            groups.append({})
+            filled[kind] = 0
+        groups[-1][name] = grad
+        filled[kind] += grad.nbytes
+    return [group for groups in kinds.values() for group in groups]

@@ -1,0 +1,47 @@
+"""One ordered worker: exchanges run beside the backward pass, in the same order on every rank.
+
+A blocking collective inside a future's callback deadlocks as soon as there are two; a thread
+that takes one job after the other cannot. On GPUs its kernels go to a stream of their own.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+import torch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class OrderedWorker:
+    """A thread that does jobs one by one; each sees what the caller's stream had queued."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="thinwire")
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+
+    def submit(
+        self, device: torch.device, job: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[R]:
+        """Queue a job whose tensors live on `device`."""
+        if device.type != "cuda":
+            return self._thread.submit(job, *args, **kwargs)
+        stream = self._streams.setdefault(device, torch.cuda.Stream(device))
+        ready = torch.cuda.current_stream(device).record_event()
+
+        def on_stream() -> R:
+            with torch.cuda.device(device), torch.cuda.stream(stream):
+                stream.wait_event(ready)
+                return job(*args, **kwargs)
+
+        return self._thread.submit(on_stream)
+
+    def join_streams(self) -> None:
+        """Let the caller's stream wait for all that finished jobs have queued."""
+        for device, stream in self._streams.items():
+            torch.cuda.current_stream(device).wait_stream(stream)
+
+    def close(self) -> None:
+        """Finish what is queued and end the thread."""
+        self._thread.shutdown(wait=True)
