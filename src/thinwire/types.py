@@ -8,7 +8,7 @@ residual. Pieces are frozen dataclasses of plain settings; what they remember li
 that is handed to them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol, runtime_checkable
@@ -135,8 +135,23 @@ class Communicator(Protocol):
     def all_gather_meta(self, numbers: list[int]) -> list[list[int]]:
         """Every rank's list of integers (all of one length), in rank order, on the host."""
 
-    def exchange(self, outgoing: dict[int, Tensor], incoming: dict[int, Tensor]) -> None:
+    def exchange(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> None:
         """Send each tensor to its rank while filling each buffer from its rank."""
+
+    def exchange_sized(
+        self, outgoing: Mapping[int, Tensor], sources: Collection[int]
+    ) -> dict[int, Tensor]:
+        """Send each uint8 tensor to its rank, and return what the sources send, of any length."""
+
+    def start(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> "Waitable":
+        """As `exchange`, but return at once; the memory is free again after `wait`."""
+
+
+class Waitable(Protocol):
+    """Messages under way."""
+
+    def wait(self) -> None:
+        """Return when all have arrived."""
 
 
 def _no_clock(phase: str) -> AbstractContextManager[None]:

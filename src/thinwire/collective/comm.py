@@ -12,11 +12,10 @@ Bytes are counted as handed to the backend. For an allreduce that is the ring's 
 2·(P-1)/P of the tensor in each direction, which is what Gloo and NCCL send.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -34,6 +33,25 @@ class Traffic:
 
     sent: int = 0
     received: int = 0
+
+
+@dataclass(slots=True)
+class Transfer:
+    """Messages under way. Their memory may be touched again after `wait`."""
+
+    works: list[dist.Work]
+    copies: list[tuple[Tensor, Tensor]]  # staged in host memory, and where it belongs
+    held: list[Tensor]
+    named: Callable[[str], AbstractContextManager[None]]
+
+    def wait(self) -> None:
+        """Return when all were sent and received, or raise `ExchangeError` at the timeout."""
+        with self.named("exchange"):
+            for work in self.works:
+                work.wait()
+        for host, device in self.copies:
+            device.copy_(host, non_blocking=True)
+        self.works, self.held = [], []
 
 
 class GroupCommunicator:
@@ -104,27 +122,49 @@ class GroupCommunicator:
         self.traffic.received += mine.nbytes * (self.size - 1)
         return everyone.view(self.size, len(numbers)).tolist()
 
-    def exchange(self, outgoing: dict[int, Tensor], incoming: dict[int, Tensor]) -> None:
-        """Empty tensors are not sent: both sides know the sizes."""
-        staged = {r: self._stage(t, copy_in=False) for r, t in self._rotated(incoming) if t.numel()}
-        # The same tensor may go to many: stage it once.
-        host: dict[int, Tensor] = {}
-        operations = [self._p2p(dist.irecv, buffer, r) for r, buffer in staged.items()]
+    def exchange(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> None:
+        self.start(outgoing, incoming).wait()
+
+    def exchange_sized(
+        self, outgoing: Mapping[int, Tensor], sources: Collection[int]
+    ) -> dict[int, Tensor]:
+        device = next((t.device for t in outgoing.values()), torch.device("cpu"))
+        announced = {r: torch.tensor([t.numel()]) for r, t in outgoing.items()}
+        lengths = {r: torch.empty(1, dtype=torch.int64) for r in sources}
+        self._post(announced, lengths, self._meta_group).wait()
+        incoming = {
+            r: torch.empty(int(lengths[r]), dtype=torch.uint8, device=device) for r in sources
+        }
+        self.exchange(outgoing, incoming)
+        return incoming
+
+    def start(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> "Transfer":
+        return self._post(outgoing, incoming, self._payload_group)
+
+    def _post(
+        self,
+        outgoing: Mapping[int, Tensor],
+        incoming: Mapping[int, Tensor],
+        group: dist.ProcessGroup | None,
+    ) -> "Transfer":
+        """Hand everything to the backend. Empty tensors are not sent: both sides know the sizes."""
+        buffers = {r: self._stage(t) for r, t in self._rotated(incoming) if t.numel()}
+        operations = [
+            dist.P2POp(dist.irecv, b, group=group, group_peer=r) for r, b in buffers.items()
+        ]
+        staged: dict[int, Tensor] = {}  # the same tensor may go to many: stage it once
         for r, tensor in self._rotated(outgoing):
             if tensor.numel():
-                if id(tensor) not in host:
-                    host[id(tensor)] = self._stage(tensor, copy_in=True)
-                operations.append(self._p2p(dist.isend, host[id(tensor)], r))
-        if not operations:
-            return
+                if id(tensor) not in staged:
+                    staged[id(tensor)] = self._stage(tensor, filled=True)
+                payload = staged[id(tensor)]
+                operations.append(dist.P2POp(dist.isend, payload, group=group, group_peer=r))
         with self._named("exchange"):
-            for work in dist.batch_isend_irecv(operations):
-                work.wait()
-        for r, buffer in staged.items():
-            if buffer is not incoming[r]:
-                incoming[r].copy_(buffer, non_blocking=True)
+            works = dist.batch_isend_irecv(operations) if operations else []
         self.traffic.sent += sum(t.nbytes for t in outgoing.values())
         self.traffic.received += sum(t.nbytes for t in incoming.values())
+        copies = [(b, incoming[r]) for r, b in buffers.items() if b is not incoming[r]]
+        return Transfer(works, copies, list(staged.values()), self._named)
 
     def agree(self, what: str, text: str, flag: bool = False) -> list[int]:
         """The ranks that raised the flag, if all came with the same text.
@@ -155,20 +195,18 @@ class GroupCommunicator:
         rows = everyone.view(self.size, -1)
         return [row[:n] for row, n in zip(rows, lengths, strict=True)]
 
-    def _stage(self, tensor: Tensor, *, copy_in: bool) -> Tensor:
+    def _stage(self, tensor: Tensor, filled: bool = False) -> Tensor:
+        """Pinned host memory in place of CUDA memory, where Gloo is the backend."""
         if self.backend != "gloo" or not tensor.is_cuda:
             return tensor
         host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        if copy_in:
+        if filled:
             host.copy_(tensor)  # blocking: Gloo reads the bytes at once
         return host
 
-    def _rotated(self, peers: dict[int, Tensor]) -> list[tuple[int, Tensor]]:
+    def _rotated(self, peers: Mapping[int, Tensor]) -> list[tuple[int, Tensor]]:
         """Each rank starts with its right neighbour, so that no receiver is everyone's first."""
         return sorted(peers.items(), key=lambda item: (item[0] - self.rank) % self.size)
-
-    def _p2p(self, op: Callable[..., Any], tensor: Tensor, peer: int) -> dist.P2POp:
-        return dist.P2POp(op, tensor, group=self._payload_group, group_peer=peer)
 
     @contextmanager
     def _named(self, phase: str) -> Iterator[None]:

@@ -48,16 +48,16 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            for connection in self._connections:
-                connection.send(None)
+            for rank in range(self.workers):
+                self._send(rank, None)
             for process in self.processes:
                 process.join(timeout=10)
         self._end()
 
     def run(self, job: Job, on_progress: Callable[[Message], None]) -> list[Row]:
         """Train `job` on all workers; the rows that rank 0 reports."""
-        for connection in self._connections:
-            connection.send(asdict(job))
+        for rank in range(self.workers):
+            self._send(rank, asdict(job))
         rows: list[Row] = self._collect("done", on_progress)[0]["rows"]
         return rows
 
@@ -95,16 +95,24 @@ class Cluster:
             deadline = time.monotonic() + self.timeout_s
         return [answers[rank] for rank in range(self.workers)]
 
+    def _send(self, rank: int, job: dict[str, object] | None) -> None:
+        try:
+            self._connections[rank].send(job)
+        except OSError:
+            raise self._death(rank) from None
+
     def _receive(self, rank: int) -> Message:
         try:
             message: Message = self._connections[rank].recv()
-        except EOFError:
-            self.processes[rank].join(timeout=1)
-            code = self.processes[rank].exitcode
-            raise WorkerError(f"worker {rank} died (exit code {code})") from None
+        except (EOFError, OSError):
+            raise self._death(rank) from None
         if message["kind"] == "failed":
             raise WorkerError(f"worker {rank} failed:\n{message['error']}")
         return message
+
+    def _death(self, rank: int) -> WorkerError:
+        self.processes[rank].join(timeout=1)
+        return WorkerError(f"worker {rank} died (exit code {self.processes[rank].exitcode})")
 
     def _end(self) -> None:
         """End whatever still runs, by its process, and wait for it."""

@@ -23,7 +23,12 @@ class Override:
 
 
 OVERRIDES: dict[str, Override] = {
-    "dgc": Override(momentum=0.0),  # momentum correction already carries it
+    # Its momentum correction already carries the momentum.
+    "dgc": Override(momentum=0.0),
+    # A value waits 1/density steps for its turn, whatever its size: momentum would overshoot.
+    "randomk": Override(momentum=0.0, learning_rate_factor=2.0),
+    # Unbiased, and noisy in return: three levels want a shorter stride.
+    "terngrad": Override(learning_rate_factor=0.5),
 }
 
 

@@ -77,10 +77,10 @@ class Block(nn.Module):
 class ByteTransformer(nn.Module):
     """Predicts the next byte from those before it."""
 
-    def __init__(self, width: int = 128, layers: int = 1, heads: int = 4, context: int = 64) -> None:
+    def __init__(self, width: int = 128, layers: int = 1, context: int = 64) -> None:
         super().__init__()
         self.embed, self.place = nn.Embedding(256, width), nn.Embedding(context, width)
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(Block(width, heads=4) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 256)
         nn.init.zeros_(self.head.weight)  # starts at the uniform guess: ln 256 = 5.55 nats a byte
         nn.init.zeros_(self.head.bias)
@@ -106,7 +106,7 @@ class Text(Task):
     title = "Byte-level transformer on Python's standard library"
     measure = "loss"
     learning_rate = 0.2
-    steps = 60
+    steps = 50
     quick_steps = 24
     batch = 8
     context = 64

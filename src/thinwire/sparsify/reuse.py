@@ -38,7 +38,7 @@ class Reuse:
     """
 
     density: float = 0.01
-    interval: int = 32  # τ': Ok-Topk, section 5; 128 for BERT
+    interval: int = 32  # τ': Ok-Topk, section 5.2; 128 for BERT
     low: float = 0.75
     high: float = 1.25
     cap: float = 2.0
