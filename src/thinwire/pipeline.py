@@ -81,6 +81,10 @@ class Pipeline:
             "collective": {},
         }
 
+    def no_state(self) -> PipelineState:
+        """The state of a rank that leaves the selecting to another."""
+        return {"feedback": {}, "sparsifier": {}, "collective": {}}
+
     def density_at(self, step: int) -> float | None:
         """The warm-up's density for a step; None leaves it to the sparsifier."""
         return None if self.warm_up is None else self.warm_up.at(step)
@@ -120,16 +124,16 @@ class Prepared:
 
 def mean_of(reduced: Reduced, numel: int, ctx: StepContext) -> Tensor:
     """The dense mean over the ranks. Reads no more of the total than can be non-zero."""
-    total, ranks = reduced.total, ctx.comm.size
+    total, gradients = reduced.total, ctx.gradients or ctx.comm.size
     if isinstance(total, Sparse):
-        shares = Sparse(total.indices, total.values / ranks, total.numel, total.ordered)
+        shares = Sparse(total.indices, total.values / gradients, total.numel, total.ordered)
         return shares.add_to(ctx.output(numel, total.values))
-    if ranks == 1:
+    if gradients == 1:
         return total
     if reduced.support is None:
-        return total.div_(ranks)
+        return total.div_(gradients)
     # Indices may repeat; all repeats write the same quotient.
-    total[reduced.support] = total[reduced.support] / ranks
+    total[reduced.support] = total[reduced.support] / gradients
     return total
 
 

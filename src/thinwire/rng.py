@@ -45,9 +45,10 @@ def _shift_right(x: Tensor, bits: int) -> Tensor:
 def mix64(x: Tensor, seed: int) -> Tensor:
     """A well mixed 64-bit hash of each int64 in `x`, as int64."""
     x = x + as_signed(seed * 0x9E3779B97F4A7C15)
-    for shift, multiplier in zip(MIX_SHIFTS, MIX_MULTIPLIERS, strict=False):
-        x = (x ^ _shift_right(x, shift)) * as_signed(multiplier)
-    return x ^ _shift_right(x, MIX_SHIFTS[2])
+    first, second, last = MIX_SHIFTS
+    x = (x ^ _shift_right(x, first)) * as_signed(MIX_MULTIPLIERS[0])
+    x = (x ^ _shift_right(x, second)) * as_signed(MIX_MULTIPLIERS[1])
+    return x ^ _shift_right(x, last)
 
 
 def hash_to_range(x: Tensor, size: int, seed: int) -> Tensor:
@@ -63,17 +64,18 @@ def hash_to_unit(x: Tensor, seed: int) -> Tensor:
 def distinct(n: int, k: int, seed: int, device: torch.device) -> Tensor:
     """`k` distinct indices in [0, n), uniformly drawn, in O(k) time and memory.
 
-    A four-round Feistel network is a keyed permutation of [0, 4^b) ⊇ [0, n); walking a value
-    along its cycle until it lands in [0, n) makes it a permutation of [0, n) (Black and
-    Rogaway, CT-RSA 2002). The images of 0 … k-1 are the sample. Since 4^b < 4n, a walk takes
-    fewer than four rounds on average.
+    A Feistel network is a keyed permutation of [0, 4^b) ⊇ [0, n); walking a value along its
+    cycle until it lands in [0, n) makes it a permutation of [0, n) (Black and Rogaway, CT-RSA
+    2002). The images of 0 … k-1 are the sample. Since 4^b < 4n, a walk takes fewer than four
+    turns on average.
     """
     half = max(1, ((n - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1
+    rounds = 12 if half <= 2 else 4  # four rounds of one- or two-bit halves are visibly biased
 
     def permute(x: Tensor) -> Tensor:
         left, right = x >> half, x & mask
-        for turn in range(4):
+        for turn in range(rounds):
             left, right = right, left ^ (mix64(right, seed + turn) & mask)
         return (left << half) | right
 

@@ -88,13 +88,14 @@ class Meter:
                 yield
                 self._spend(name, time.perf_counter() - begin)
 
-    def count(self, chosen: Selection, sent: int, received: int, dense_bytes: int) -> None:
+    def count(self, chosen: Selection | None, sent: int, received: int, dense_bytes: int) -> None:
         """Enter a finished step."""
         self.total.steps += 1
         self.total.bytes_sent += sent
         self.total.bytes_received += received
         self.total.dense_bytes += dense_bytes
-        self._selected += self._selected_by_tensor(chosen)
+        if chosen is not None:
+            self._selected += self._selected_by_tensor(chosen)
 
     def costs(self) -> list[Cost]:
         """The unit's costs by tensor.

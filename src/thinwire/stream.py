@@ -88,4 +88,4 @@ class GradientStream:
                 unit.remember()
                 self._touched.append(unit)
             with unit.frozen(self._unused):
-                self._sync.run_here(unit, parts)
+                self._sync.runner.run_here(unit, parts)

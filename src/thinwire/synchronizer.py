@@ -1,7 +1,6 @@
 """Many tensors over many steps: units, state, statistics, checkpoints."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
@@ -10,17 +9,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 from thinwire.codec import Pair
-from thinwire.collective import Dense, GroupCommunicator
+from thinwire.collective import Dense, GroupCommunicator, Nodes, node_size_of
 from thinwire.coo import from_coo, to_coo
 from thinwire.errors import NonFiniteError, RecipeError
 from thinwire.feedback import NoFeedback
-from thinwire.pipeline import Pipeline, Prepared
+from thinwire.pipeline import Pipeline
 from thinwire.recipes import resolve
+from thinwire.runner import Runner
 from thinwire.sparsify import Everything
 from thinwire.stats import Cost, total_cost
 from thinwire.types import Sparse, StepContext
 from thinwire.unit import SavedState, Unit
-from thinwire.worker import OrderedWorker
 
 NonFinite = Literal["raise", "skip", "propagate"]
 STATE_VERSION = 1
@@ -38,6 +37,9 @@ class Synchronizer:
     and with the state left as it was: "raise" `NonFiniteError`; "skip": the update is zero;
     "propagate": the update is NaN, for a `GradScaler` to see.
 
+    `node_size` ranks share a node (`"auto"`: as many as torchrun started there): gradients are
+    summed inside each node and the recipe runs between the nodes.
+
     `timeout` bounds every wait for a peer; by default it is that of `group`.
     """
 
@@ -48,6 +50,7 @@ class Synchronizer:
         seed: int = 0,
         *,
         nonfinite: NonFinite = "raise",
+        node_size: int | Literal["auto"] = 1,
         timeout: timedelta | None = None,
     ) -> None:
         if nonfinite not in get_args(NonFinite):
@@ -55,14 +58,17 @@ class Synchronizer:
                 f"nonfinite={nonfinite!r} must be one of {', '.join(get_args(NonFinite))}"
             )
         self.pipeline = resolve(recipe)
-        self.seed = seed
         self.nonfinite = nonfinite
         self.comm = GroupCommunicator(group, timeout)
-        self.worker = OrderedWorker()
         self._units: dict[tuple[str, ...], Unit] = {}
         self._saved: dict[str, SavedState] = {}  # of tensors that are in no unit now
         self._past: dict[str, Cost] = {}  # of tensors while they were in other units
-        self.comm.agree("the recipe or the seed", f"{self.pipeline!r}, seed={seed}")
+        ranks_a_node = node_size_of(node_size)
+        settings = f"{self.pipeline!r}, seed={seed}, node_size={ranks_a_node}, {nonfinite=}"
+        self.comm.agree("the recipe or the seed", settings)
+        flat = ranks_a_node == 1 or self.comm.size == 1
+        nodes = None if flat else Nodes(group, ranks_a_node, timeout, self.comm.traffic)
+        self.runner = Runner(self.comm, nodes, seed)
 
     def average(self, name: str, grad: Tensor) -> Tensor:
         """The mean of `grad` over the ranks, by the recipe; see `average_all`."""
@@ -83,7 +89,7 @@ class Synchronizer:
             return dict(grads)
         sparse = {n: self.average_rows(n, g) for n, g in grads.items() if g.is_sparse}
         dense = {n: g for n, g in grads.items() if not g.is_sparse}
-        self.run(self.units_for(dense))
+        self.runner.run(self.units_for(dense))
         return {n: sparse.get(n, g) for n, g in grads.items()}
 
     def units_for(self, grads: Mapping[str, Tensor]) -> list[tuple[Unit, list[Tensor]]]:
@@ -94,43 +100,11 @@ class Synchronizer:
         groups += [(group, _DENSE) for group in _grouped(small, "model")]
         return [(self._unit(group, pipeline), list(group.values())) for group, pipeline in groups]
 
-    def run(self, work: Sequence[tuple[Unit, list[Tensor]]]) -> None:
-        """Bring units through one step, in order: this thread selects, the worker exchanges."""
-        jobs: list[tuple[Future[None], Prepared]] = []
-        for unit, grads in work:
-            flat, ctx, prepared = self._prepare(unit, grads)
-            device = unit.spec.device
-            job = self.worker.submit(device, self._complete, unit, grads, flat, ctx, prepared)
-            jobs.append((job, prepared))  # holds the memory until the worker's stream is joined
-        wait([job for job, _ in jobs])
-        self.worker.join_streams()
-        for job, _ in jobs:
-            job.result()
-
-    def run_here(self, unit: Unit, grads: list[Tensor]) -> None:
-        """One step of one unit in the calling thread, which is the worker itself."""
-        flat, ctx, prepared = self._prepare(unit, grads)
-        self._complete(unit, grads, flat, ctx, prepared)
-
-    def _prepare(self, unit: Unit, grads: list[Tensor]) -> tuple[Tensor, StepContext, Prepared]:
-        flat = unit.flatten(grads)
-        ctx = unit.context(flat, self.seed, self.comm)
-        return flat, ctx, unit.pipeline.prepare(flat, unit.state, ctx)
-
-    def _complete(
-        self, unit: Unit, grads: list[Tensor], flat: Tensor, ctx: StepContext, prepared: Prepared
-    ) -> None:
-        sent, received = self.comm.traffic.sent, self.comm.traffic.received
-        unit.pipeline.complete(prepared, flat, unit.state, ctx)
-        unit.unflatten(flat, grads)
-        traffic = self.comm.traffic
-        unit.count(prepared, traffic.sent - sent, traffic.received - received, self.comm.size)
-
     def average_rows(self, name: str, grad: Tensor) -> Tensor:
         """The mean of a COO gradient, as COO: rows are gathered and added, nothing is left out."""
         grad = grad.coalesce()
         mine = from_coo(grad)
-        ctx = StepContext(tensor=name, step=0, seed=self.seed, comm=self.comm)
+        ctx = StepContext(tensor=name, step=0, seed=self.runner.seed, comm=self.comm)
         codec = Pair()
         parts = [codec.decode(wire, ctx) for wire in self.comm.all_gather(codec.encode(mine, ctx))]
         everyone = [part for part in parts if isinstance(part, Sparse)]
@@ -178,14 +152,14 @@ class Synchronizer:
 
     def state_dict(self) -> dict[str, Any]:
         """All this rank must remember: numbers, strings and tensors, by parameter name."""
-        self.worker.join_streams()
+        self.runner.worker.join_streams()
         tensors = {n: dict(s) for n, s in self._saved.items()}
         for unit in self._units.values():
             tensors.update(unit.dissolve())
         return {
             "version": STATE_VERSION,
             "recipe": repr(self.pipeline),
-            "seed": self.seed,
+            "seed": self.runner.seed,
             "world": self.comm.size,
             "rank": self.comm.rank,
             "tensors": tensors,
@@ -208,14 +182,13 @@ class Synchronizer:
         for one in states:
             if one["version"] != STATE_VERSION:
                 raise RecipeError(f"state version {one['version']}, expected {STATE_VERSION}")
-        self.seed = states[0]["seed"]
+        self.runner.seed = states[0]["seed"]
         self._units.clear()
         self._saved = merge_states(states[0], mine, self.comm.size)
 
     def close(self) -> None:
         """End the worker and let go of the process groups."""
-        self.worker.close()
-        self.comm.close()
+        self.runner.close()
 
     def _unit(self, grads: Mapping[str, Tensor], pipeline: Pipeline) -> Unit:
         key = tuple(grads)
@@ -226,7 +199,7 @@ class Synchronizer:
             dissolved = self._units.pop(old)
             self._saved |= dissolved.dissolve()
             self._past |= {n: self._past.get(n, Cost()) + c for n, c in dissolved.costs().items()}
-        unit = Unit.assemble(grads, pipeline, self._saved)
+        unit = Unit.assemble(grads, pipeline, self._saved, self.runner.keeps_state)
         for name in key:
             self._saved.pop(name, None)
         self._units[key] = unit
@@ -248,7 +221,7 @@ def merge_states(
             if key.startswith("feedback/mean_"):
                 merged[name][key] = value * (template["world"] / size)
             elif key.startswith("feedback/"):
-                parts = [one["tensors"][name][key] for one in states]
+                parts = [s["tensors"][name][key] for s in states if key in s["tensors"][name]]
                 merged[name][key] = sum(parts, torch.zeros_like(value))
             else:
                 merged[name][key] = value.clone()

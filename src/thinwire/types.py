@@ -169,6 +169,7 @@ class StepContext:
     density: float | None = None  # a warm-up schedule's, in place of the sparsifier's own
     out: Tensor | None = None  # flat; a collective may build a dense total here once it has encoded
     memory: State = field(default_factory=dict)  # what a collective remembers of the unit
+    gradients: int | None = None  # how many the sum is of, if not one from each rank of `comm`
     phase: Callable[[str], AbstractContextManager[None]] = field(default=_no_clock)
 
     def stream(self, purpose: str, shared: bool = True) -> int:

@@ -37,7 +37,11 @@ class Unit:
 
     @classmethod
     def assemble(
-        cls, grads: Mapping[str, Tensor], pipeline: Pipeline, saved: Mapping[str, SavedState]
+        cls,
+        grads: Mapping[str, Tensor],
+        pipeline: Pipeline,
+        saved: Mapping[str, SavedState],
+        keeps_state: bool = True,
     ) -> "Unit":
         """A unit of these tensors that goes on from their saved states where there are any."""
         first = next(iter(grads.values()))
@@ -50,7 +54,7 @@ class Unit:
             spec=spec,
             pipeline=pipeline,
             meter=Meter(sizes, spec.device),
-            state=pipeline.init(spec),
+            state=pipeline.init(spec) if keeps_state else pipeline.no_state(),
         )
         unit._absorb(saved)
         return unit
@@ -102,7 +106,9 @@ class Unit:
             if part.data_ptr() != grad.data_ptr() or not grad.is_contiguous():
                 grad.copy_(part.view(grad.shape))
 
-    def context(self, flat: Tensor, seed: int, comm: Communicator) -> StepContext:
+    def context(
+        self, flat: Tensor, seed: int, comm: Communicator, gradients: int | None = None
+    ) -> StepContext:
         """The address of this step; the flat gradient may serve as output where dtypes fit."""
         return StepContext(
             tensor=self.spec.name,
@@ -112,6 +118,7 @@ class Unit:
             density=self.pipeline.density_at(self.step),
             out=flat if flat.dtype == self.spec.accumulator else None,
             memory=self.state["collective"],
+            gradients=gradients,
             phase=self.meter.phase,
         )
 
@@ -152,11 +159,12 @@ class Unit:
         for part, before in zip(parts, kept, strict=True):
             part.copy_(before)
 
-    def count(self, prepared: Prepared, sent: int, received: int, ranks: int) -> None:
+    def count(self, prepared: Prepared | None, sent: int, received: int, ranks: int) -> None:
         """Enter a finished step into the statistics, and move on to the next."""
         gradient_bytes = self.spec.numel * self.spec.dtype.itemsize
         dense_bytes = 2 * gradient_bytes * (ranks - 1) // ranks
-        self.meter.count(prepared.selection, sent, received, dense_bytes)
+        selection = None if prepared is None else prepared.selection
+        self.meter.count(selection, sent, received, dense_bytes)
         self.step += 1
 
     def costs(self) -> dict[str, Cost]:

@@ -12,7 +12,7 @@ Bytes are counted as handed to the backend. For an allreduce that is the ring's 
 2·(P-1)/P of the tensor in each direction, which is what Gloo and NCCL send.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -62,19 +62,26 @@ class GroupCommunicator:
     """
 
     def __init__(
-        self, group: dist.ProcessGroup | None = None, timeout: timedelta | None = None
+        self,
+        group: dist.ProcessGroup | None = None,
+        timeout: timedelta | None = None,
+        members: Sequence[int] | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
-        self.traffic = Traffic()
+        """`members`: the ranks of `group` that belong; all by default. Each of them must call."""
+        self.traffic = traffic or Traffic()
         self._payload_group: dist.ProcessGroup | None = None
         self._meta_group: dist.ProcessGroup | None = None
         self.rank, self.size, self.backend = 0, 1, "none"
         if not dist.is_initialized():
             return
-        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        members = range(dist.get_world_size(group)) if members is None else members
+        self.rank, self.size = members.index(dist.get_rank(group)), len(members)
         self.backend = dist.get_backend(group)
         if self.size == 1:
             return
-        ranks = dist.get_process_group_ranks(group)
+        everyone = dist.get_process_group_ranks(group)
+        ranks = [everyone[member] for member in members]
 
         timeout = timeout or _timeout_of(group)
 
@@ -98,6 +105,17 @@ class GroupCommunicator:
         share = 2 * tensor.numel() * tensor.element_size() * (self.size - 1) // self.size
         self.traffic.sent += share
         self.traffic.received += share
+        return tensor
+
+    def broadcast(self, tensor: Tensor) -> Tensor:
+        """Rank 0's tensor on every rank, in place."""
+        if self.size == 1 or tensor.numel() == 0:
+            return tensor
+        with self._named("broadcast"):
+            dist.broadcast(tensor, group=self._payload_group, group_src=0)
+        # A tree in the backend: all but one receive it once, and all together send as often.
+        self.traffic.sent += tensor.nbytes if self.rank == 0 else 0
+        self.traffic.received += tensor.nbytes if self.rank else 0
         return tensor
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:

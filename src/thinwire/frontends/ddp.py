@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ def compress(
     seed: int = 0,
     nonfinite: NonFinite | None = None,
     grad_scaler: "torch.amp.GradScaler | None" = None,
+    node_size: int | Literal["auto"] = 1,
     timeout: timedelta | None = None,
 ) -> "Handle":
     """Exchange the gradients of a DDP model by a recipe, from the next backward pass on.
@@ -31,7 +32,8 @@ def compress(
 
     With a `GradScaler` pass it as `grad_scaler`: what waits in the residuals follows changes of
     the loss scale, and an overflow step leaves all state as it was (`nonfinite="propagate"`,
-    which is then the default; otherwise NaN and Inf raise).
+    which is then the default; otherwise NaN and Inf raise). `node_size` and `timeout` are as in
+    `Synchronizer`.
     """
     ddp = getattr(model, "_orig_mod", model)  # torch.compile(DDP(...)) wraps once more
     if not isinstance(ddp, DistributedDataParallel):
@@ -41,7 +43,14 @@ def compress(
         )
     if nonfinite is None:
         nonfinite = "raise" if grad_scaler is None else "propagate"
-    sync = Synchronizer(recipe, ddp.process_group, seed, nonfinite=nonfinite, timeout=timeout)
+    sync = Synchronizer(
+        recipe,
+        ddp.process_group,
+        seed,
+        nonfinite=nonfinite,
+        node_size=node_size,
+        timeout=timeout,
+    )
     handle = Handle(ddp, sync, grad_scaler)
     ddp.register_comm_hook(None, handle._hook)
     return handle
@@ -98,7 +107,7 @@ class Handle:
             self._follow_scale()
         if bucket.is_last():
             self._raise_after_backward()
-        self.synchronizer.worker.submit(
+        self.synchronizer.runner.worker.submit(
             buffer.device,
             self._take,
             dict(zip(names, grads, strict=True)),
