@@ -133,12 +133,10 @@ class GroupCommunicator:
         if self.size == 1:
             return [numbers]
         mine = torch.tensor(numbers, dtype=torch.int64)
-        everyone = torch.empty(self.size * len(numbers), dtype=torch.int64)
-        with self._named("handshake"):
-            dist.all_gather_into_tensor(everyone, mine, group=self._meta_group)
+        everyone = self._gather_equal(mine)
         self.traffic.sent += mine.nbytes * (self.size - 1)
         self.traffic.received += mine.nbytes * (self.size - 1)
-        return everyone.view(self.size, len(numbers)).tolist()
+        return [each.tolist() for each in everyone]
 
     def exchange(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> None:
         self.start(outgoing, incoming).wait()
@@ -208,10 +206,14 @@ class GroupCommunicator:
         lengths = [n for (n,) in self.all_gather_meta([tensor.numel()])]
         padded = torch.zeros(max(lengths), dtype=tensor.dtype)
         padded[: tensor.numel()] = tensor
-        everyone = torch.empty(self.size * padded.numel(), dtype=tensor.dtype)
-        dist.all_gather_into_tensor(everyone, padded, group=self._meta_group)
-        rows = everyone.view(self.size, -1)
-        return [row[:n] for row, n in zip(rows, lengths, strict=True)]
+        return [t[:n] for t, n in zip(self._gather_equal(padded), lengths, strict=True)]
+
+    def _gather_equal(self, tensor: Tensor) -> list[Tensor]:
+        """Every rank's small host tensor, all of one length."""
+        everyone = [torch.empty_like(tensor) for _ in range(self.size)]
+        with self._named("handshake"):
+            dist.all_gather(everyone, tensor, group=self._meta_group)
+        return everyone
 
     def _stage(self, tensor: Tensor, filled: bool = False) -> Tensor:
         """Pinned host memory in place of CUDA memory, where Gloo is the backend."""
