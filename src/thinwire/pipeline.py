@@ -11,7 +11,7 @@ from torch import Tensor
 
 from thinwire.codec import Pair
 from thinwire.collective import AllGather
-from thinwire.errors import RecipeError
+from thinwire.errors import ExchangeError, RecipeError
 from thinwire.feedback import Residual
 from thinwire.policy import WarmUp
 from thinwire.sparsify import Everything, TopK
@@ -71,7 +71,8 @@ class Pipeline:
     def conserves(self) -> bool:
         """Whether law 1 holds: what is not in the update is in some rank's state."""
         sends_all = isinstance(self.sparsifier, Everything) and self.codec is None
-        return self.feedback.conserves or sends_all
+        keeps = getattr(self.collective, "conserves", True)  # gTop-k's own way loses some
+        return bool(keeps) and (self.feedback.conserves or sends_all)
 
     def init(self, spec: TensorSpec) -> PipelineState:
         """The state before the first step."""
@@ -86,8 +87,12 @@ class Pipeline:
         return {"feedback": {}, "sparsifier": {}, "collective": {}}
 
     def density_at(self, step: int) -> float | None:
-        """The warm-up's density for a step; None leaves it to the sparsifier."""
-        return None if self.warm_up is None else self.warm_up.at(step)
+        """The density of a step: the warm-up's, then the sparsifier's own.
+
+        Collectives that prune take it from the context, so that both stages mean the same k.
+        """
+        own: float | None = getattr(self.sparsifier, "density", None)
+        return own if self.warm_up is None else self.warm_up.at(step) or own
 
     def prepare(self, grad: Tensor, state: PipelineState, ctx: StepContext) -> "Prepared":
         """The part before the network: accumulate and select. `grad` is flat."""
@@ -101,7 +106,11 @@ class Pipeline:
         self, prepared: "Prepared", grad: Tensor, state: PipelineState, ctx: StepContext
     ) -> Tensor:
         """The part on the network and after it; the update ends in the storage of `grad`."""
-        reduced = self.collective.exchange(prepared.selection, self.codec, ctx)
+        try:
+            reduced = self.collective.exchange(prepared.selection, self.codec, ctx)
+        except ExchangeError as error:
+            name = type(self.collective).__name__
+            raise ExchangeError(f"{name} of {ctx.tensor!r}, step {ctx.step}: {error}") from error
         with ctx.phase("feedback"):
             mean = mean_of(reduced, grad.numel(), ctx)
             update = self.feedback.after(prepared.x, reduced, mean, state["feedback"])
@@ -130,11 +139,12 @@ def mean_of(reduced: Reduced, numel: int, ctx: StepContext) -> Tensor:
         return shares.add_to(ctx.output(numel, total.values))
     if gradients == 1:
         return total
-    if reduced.support is None:
+    if reduced.support is None or reduced.support.numel() * _SCATTER_COST > numel:
         return total.div_(gradients)
     # Indices may repeat; all repeats write the same quotient.
     total[reduced.support] = total[reduced.support] / gradients
     return total
 
 
+_SCATTER_COST = 200  # an indexed element costs as much as so many in a row (25.6 M floats, CPU)
 _ROLES = {"sparsifier": Sparsifier, "collective": Collective, "feedback": Feedback}

@@ -7,12 +7,29 @@ from typing import Any
 
 from thinwire.codec import Pair, SignValue, TernValue
 from thinwire.codec.value import QsgdValue
-from thinwire.collective import AllGather, Dense
+from thinwire.collective import (
+    AllGather,
+    Dense,
+    GTopK,
+    OkTopk,
+    OmniReduce,
+    SparCML,
+    UnionAllReduce,
+)
 from thinwire.errors import RecipeError
 from thinwire.feedback import Momentum, NoFeedback, Residual
 from thinwire.notation import build_pieces, parse
 from thinwire.pipeline import Pipeline
-from thinwire.sparsify import Everything, GaussianK, MultiStage, RandomK, Sampled, TopK
+from thinwire.sparsify import (
+    BlockTopK,
+    Everything,
+    GaussianK,
+    MultiStage,
+    RandomK,
+    Reuse,
+    Sampled,
+    TopK,
+)
 
 Builder = Callable[..., Pipeline]
 
@@ -76,10 +93,40 @@ def qsgd(bits: int = 8, bucket: int = 512) -> Pipeline:
     return Pipeline(Everything(), codec, AllGather(), NoFeedback())
 
 
+def gtopk(density: float = 0.001, exact: bool = True) -> Pipeline:
+    """gTop-k: local top-k, then the global top-k by a tree. `exact=False` is the paper's loss."""
+    return Pipeline(TopK(density), collective=GTopK(density, exact=exact), unit="model")
+
+
+def ok_topk(density: float = 0.01, interval: int = 32) -> Pipeline:
+    """Ok-Topk: reused thresholds and a sparse allreduce of O(k) volume."""
+    collective = OkTopk(density, threshold_interval=interval)
+    return Pipeline(Reuse(density, interval=interval), collective=collective, unit="model")
+
+
+def topk_dsa(density: float = 0.01) -> Pipeline:
+    """TopkDSA: SparCML's dynamic sparse allreduce, dense where filled in (baseline in Ok-Topk)."""
+    return Pipeline(TopK(density), collective=SparCML(), unit="model")
+
+
+def omnireduce(density: float = 0.01, block: int = 256) -> Pipeline:
+    """OmniReduce: exchange of non-zero blocks, here those of largest norm (baseline in S2)."""
+    return Pipeline(BlockTopK(density, block=block), collective=OmniReduce(block), unit="model")
+
+
+def union(density: float = 0.01, block: int = 64) -> Pipeline:
+    """Ours: agree on the union of the ranks' blocks, then one dense allreduce over just these."""
+    blocks = BlockTopK(density, block=block)
+    return Pipeline(blocks, None, UnionAllReduce(block), unit="model")
+
+
 RECIPES: dict[str, Builder] = {
-    build.__name__: build
-    for build in (dense, fp16, bf16, topk, randomk, dgc, mstopk, gaussiank, signsgd, terngrad, qsgd)
-}
+    build.__name__.replace("_", "-"): build
+    for build in (
+        dense, fp16, bf16, topk, randomk, dgc, mstopk, gaussiank, signsgd, terngrad, qsgd,
+        topk_dsa, omnireduce, union, gtopk, ok_topk,
+    )
+}  # fmt: skip
 
 
 def recipes() -> tuple[str, ...]:

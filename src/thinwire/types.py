@@ -139,9 +139,9 @@ class Communicator(Protocol):
         """Send each tensor to its rank while filling each buffer from its rank."""
 
     def exchange_sized(
-        self, outgoing: Mapping[int, Tensor], sources: Collection[int]
+        self, outgoing: Mapping[int, Tensor], sources: Collection[int], device: torch.device
     ) -> dict[int, Tensor]:
-        """Send each uint8 tensor to its rank, and return what the sources send, of any length."""
+        """Send each uint8 tensor to its rank; return what the sources send, of any length."""
 
     def start(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> "Waitable":
         """As `exchange`, but return at once; the memory is free again after `wait`."""

@@ -17,6 +17,13 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import thinwire as tw
 
 RECIPE = tw.recipe("topk", density=0.05, bypass=100)
+UNUSED = {"find_unused_parameters": True}
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+    ),
+]
 
 
 class Net(nn.Module):
@@ -41,18 +48,18 @@ class Tokens(nn.Module):
         return self.out(self.embed(x).mean(1))
 
 
-def twins(make, seed=0):
+def twins(make, device="cpu"):
     """Two models with the same weights, on every rank."""
-    with torch.random.fork_rng():
-        torch.random.default_generator.manual_seed(seed)
-        model, twin = make(), make()
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(0)
+        model, twin = make().to(device), make().to(device)
     twin.load_state_dict(model.state_dict())
     return model, twin
 
 
-def batch(rank, step, dtype=torch.float32):
+def batch(rank, step, device="cpu", dtype=torch.float32):
     generator = torch.Generator().manual_seed(1000 * step + rank)
-    return torch.randn(4, 20, generator=generator).to(dtype)
+    return torch.randn(4, 20, generator=generator).to(device, dtype)
 
 
 def residuals(handle):
@@ -61,7 +68,7 @@ def residuals(handle):
 
 
 def summed(tensor, group):
-    total = tensor.to(torch.float64, copy=True)
+    total = tensor.to("cpu", torch.float64, copy=True)
     dist.all_reduce(total, group=group)
     return total
 
@@ -70,24 +77,29 @@ def assert_conserved(model, twin, before, handle, group, size, tolerance):
     after = residuals(handle)
     for name, p in twin.named_parameters():
         own = torch.zeros_like(p) if p.grad is None else p.grad
-        nothing = torch.zeros(p.numel())
+        nothing = torch.zeros(p.numel(), device=p.device)
         inflow = summed(own.reshape(-1).double() + before.get(name, nothing), group)
         update = dict(model.named_parameters())[name].grad
         update = torch.zeros_like(p) if update is None else update
-        outflow = size * update.reshape(-1).double() + summed(after.get(name, nothing), group)
+        outflow = size * update.reshape(-1).cpu().double()
+        outflow += summed(after.get(name, nothing), group)
         torch.testing.assert_close(outflow, inflow, atol=tolerance, rtol=tolerance, msg=name)
 
 
 def identical(model, group, size):
     """Whether gradients and weights have the same bits on every rank."""
-    flat = torch.cat([t.reshape(-1).float() for p in model.parameters() for t in (p, p.grad)])
+    parts = [t.detach().reshape(-1).float() for p in model.parameters() for t in (p, p.grad)]
+    flat = torch.cat(parts).cpu()
     everyone = [torch.empty_like(flat) for _ in range(size)]
     dist.all_gather(everyone, flat, group=group)
     return all(torch.equal(flat, other) for other in everyone)
 
 
-def train_checked(group, rank, size, recipe, steps, dtype, ddp_options, accumulate, compiled):
-    model, twin = twins(lambda: Net().to(dtype))
+def train_checked(
+    group, rank, size, recipe, ddp_options, steps=3, dtype=torch.float32, accumulate=1,
+    compiled=False, device="cpu",
+):  # fmt: skip
+    model, twin = twins(lambda: Net().to(dtype), device)
     inner = torch.compile(model, backend="eager") if compiled else model
     # Small buckets, so that there are many; torch.compile insists on at least 1 MB.
     cap = 1 if compiled else 0.01
@@ -100,7 +112,7 @@ def train_checked(group, rank, size, recipe, steps, dtype, ddp_options, accumula
         twin.zero_grad()
         optimizer.zero_grad()
         for turn in range(accumulate):
-            x = batch(rank, 10 * step + turn, dtype)
+            x = batch(rank, 10 * step + turn, device, dtype)
             with ddp.no_sync() if turn < accumulate - 1 else nullcontext():
                 ddp(x).square().mean().backward()
             twin(x).square().mean().backward()
@@ -119,28 +131,27 @@ def train_checked(group, rank, size, recipe, steps, dtype, ddp_options, accumula
 @pytest.mark.parametrize("unit", ["tensor", "bucket", "model"])
 @pytest.mark.parametrize(
     "options",
-    [{"find_unused_parameters": True}, {"static_graph": True}],
+    [UNUSED, {"static_graph": True}],
     ids=["find_unused", "static_graph"],
 )
-def test_conserves_through_bucket_rebuilds(cluster, unit, options):
+@pytest.mark.parametrize("device", DEVICES)
+def test_conserves_through_bucket_rebuilds(cluster, unit, options, device):
     recipe = tw.recipe("topk", density=0.05, bypass=100, unit=unit)
-    cluster.run(train_checked, 3, recipe, 4, torch.float32, options, 1, False)
+    cluster.run(train_checked, 3, recipe, options, 4, torch.float32, 1, False, device)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_parameters_keep_float32_residuals(cluster, dtype):
-    options = {"find_unused_parameters": True}
-    cluster.run(train_checked, 2, RECIPE, 3, dtype, options, 1, False)
+@pytest.mark.parametrize("device", DEVICES)
+def test_half_precision_parameters_keep_float32_residuals(cluster, dtype, device):
+    cluster.run(train_checked, 2, RECIPE, UNUSED, 3, dtype, 1, False, device)
 
 
 def test_no_sync_accumulates_before_it_sends(cluster):
-    options = {"find_unused_parameters": True}
-    cluster.run(train_checked, 2, RECIPE, 3, torch.float32, options, 3, False)
+    cluster.run(train_checked, 2, RECIPE, UNUSED, 3, torch.float32, 3)
 
 
 def test_compiled_modules_keep_their_plain_names(cluster):
-    options = {"find_unused_parameters": True}
-    for names in cluster.run(train_checked, 2, RECIPE, 3, torch.float32, options, 1, True):
+    for names in cluster.run(train_checked, 2, RECIPE, UNUSED, 3, torch.float32, 1, True):
         assert {"first.weight", "middle.weight", "last.weight"} <= names
 
 
@@ -191,17 +202,13 @@ def test_a_globally_unused_parameter_keeps_its_residual(cluster, unit):
     cluster.run(unused_parameter_keeps_residual, 3, unit)
 
 
-def sparse_embedding(group, rank, size):
-    sparse, twin = Tokens(sparse=True), Tokens(sparse=False)
-    model, twin = twins(lambda: sparse)[0], twin
-    twin.load_state_dict(model.state_dict())
-    for m in (model, twin):
-        for p in m.parameters():
-            dist.broadcast(p.data, 0, group=group)
+def sparse_embedding(group, rank, size, device):
+    model, _ = twins(lambda: Tokens(sparse=True), device)
+    twin, _ = twins(lambda: Tokens(sparse=False), device)
     ours, theirs = DDP(model, process_group=group), DDP(twin, process_group=group)
     tw.compress(ours, tw.recipe("topk", density=1.0))
     for step in range(3):
-        tokens = torch.arange(6).view(2, 3) * (rank + 1) + step
+        tokens = torch.arange(6, device=device).view(2, 3) * (rank + 1) + step
         for ddp in (ours, theirs):
             ddp.zero_grad()
             ddp(tokens).square().mean().backward()
@@ -211,8 +218,9 @@ def sparse_embedding(group, rank, size):
     torch.optim.SparseAdam([model.embed.weight]).step()
 
 
-def test_sparse_embeddings_are_averaged_without_loss(cluster):
-    cluster.run(sparse_embedding, 3)
+@pytest.mark.parametrize("device", DEVICES)
+def test_sparse_embeddings_are_averaged_without_loss(cluster, device):
+    cluster.run(sparse_embedding, 3, device)
 
 
 def uneven_inputs(group, rank, size):
@@ -244,10 +252,10 @@ def test_join_with_uneven_inputs_loses_nothing(cluster):
     assert cluster.run(uneven_inputs, 3) == [2, 4, 6]
 
 
-def overflow(group, rank, size, unit):
-    model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64), nn.Linear(64, 8)))
+def overflow(group, rank, size, unit, device):
+    model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64), nn.Linear(64, 8)), device)
     ddp = DDP(model, process_group=group, bucket_cap_mb=0.001)
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+    scaler = torch.amp.GradScaler(device, init_scale=4.0, growth_interval=2)
     recipe = tw.recipe("topk", density=0.05, bypass=100, unit=unit)
     handle = tw.compress(ddp, recipe, grad_scaler=scaler)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -255,7 +263,7 @@ def overflow(group, rank, size, unit):
     for step in range(6):
         before = residuals(handle), [p.detach().clone() for p in model.parameters()]
         optimizer.zero_grad()
-        loss = ddp(batch(rank, step)).square().mean()
+        loss = ddp(batch(rank, step, device)).square().mean()
         if step == 3 and rank == 1:  # overflows in the last bucket only: the first layer
             poison = model[0].weight.register_hook(lambda g: g * float("inf"))
         scaler.scale(loss).backward()
@@ -275,8 +283,9 @@ def overflow(group, rank, size, unit):
 
 
 @pytest.mark.parametrize("unit", ["tensor", "model"])
-def test_an_overflow_step_leaves_state_and_weights_as_they_were(cluster, unit):
-    for scales, untouched in cluster.run(overflow, 2, unit):
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_overflow_step_leaves_state_and_weights_as_they_were(cluster, unit, device):
+    for scales, untouched in cluster.run(overflow, 2, unit, device):
         assert untouched == [True, True]
         assert scales == [4.0, 8.0, 8.0, 4.0, 4.0, 8.0]
 
@@ -301,32 +310,33 @@ def test_residuals_follow_the_loss_scale(cluster):
     assert cluster.run(scale_follows, 2) == [True, True]
 
 
-def poisoned(group, rank, size, value):
-    model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64)))
+def poisoned(group, rank, size, value, device):
+    model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64)), device)
     ddp = DDP(model, process_group=group)
     handle = tw.compress(ddp, RECIPE)
-    ddp(batch(rank, 0)).square().mean().backward()
-    x = batch(rank, 1)
+    ddp(batch(rank, 0, device)).square().mean().backward()
+    x = batch(rank, 1, device)
     if rank == 1:
         x[0, 0] = value
     with pytest.raises(tw.NonFiniteError, match="NaN or Inf in the gradients of rank 1"):
         ddp(x).square().mean().backward()
     assert residuals(handle)["0.weight"].isfinite().all()
     ddp.zero_grad()  # training can go on
-    ddp(batch(rank, 2)).square().mean().backward()
+    ddp(batch(rank, 2, device)).square().mean().backward()
     assert model[0].weight.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_bad_gradient_raises_on_every_rank(cluster, value):
-    cluster.run(poisoned, 2, value)
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_bad_gradient_raises_on_every_rank(cluster, value, device):
+    cluster.run(poisoned, 2, value, device)
 
 
-def resumed(group, rank, size):
+def resumed(group, rank, size, device):
     """Train 6 steps; and train 3, save, load into fresh objects, train 3 more."""
 
     def start():
-        model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64), nn.Linear(64, 8)))
+        model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64), nn.Linear(64, 8)), device)
         ddp = DDP(model, process_group=group)
         return model, ddp, tw.compress(ddp, tw.recipe("dgc", density=0.05, bypass=100))
 
@@ -334,7 +344,7 @@ def resumed(group, rank, size):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in steps:
             optimizer.zero_grad()
-            ddp(batch(rank, step)).square().mean().backward()
+            ddp(batch(rank, step, device)).square().mean().backward()
             optimizer.step()
 
     model, ddp, _ = start()
@@ -352,8 +362,29 @@ def resumed(group, rank, size):
     return all(map(torch.equal, model.parameters(), other.parameters()))
 
 
-def test_resume_is_bit_for_bit(cluster):
-    assert cluster.run(resumed, 2) == [True, True]
+@pytest.mark.parametrize("device", DEVICES)
+def test_resume_is_bit_for_bit(cluster, device):
+    assert cluster.run(resumed, 2, device) == [True, True]
+
+
+def again_and_again(group, rank, size, subgroup):
+    """Communicators come and go; each works, whole-world ones and others."""
+    ranks = dist.new_group(range(size - 1), use_local_synchronization=True) if subgroup else group
+    for _ in range(3):
+        sync = tw.Synchronizer("topk(1.0)", ranks)
+        mean = sync.average("w", torch.full((2000,), float(rank)))
+        assert mean[0] == (dist.get_world_size(ranks) - 1) / 2
+        sync.close()
+
+
+@pytest.mark.parametrize("subgroup", [False, True])
+def test_closing_makes_room_for_the_next(cluster, subgroup):
+    cluster.run(leave_last_out if subgroup else again_and_again, 3, subgroup)
+
+
+def leave_last_out(group, rank, size, subgroup):
+    if rank < size - 1:
+        again_and_again(group, rank, size, subgroup)
 
 
 def test_refuses_a_model_without_ddp():

@@ -3,16 +3,34 @@
 from thinwire.collective.allgather import AllGather
 from thinwire.collective.comm import GroupCommunicator, Traffic
 from thinwire.collective.dense import Dense
+from thinwire.collective.gtopk import GTopK
 from thinwire.collective.nodes import Nodes, node_size_of
+from thinwire.collective.oktopk import OkTopk
+from thinwire.collective.omnireduce import OmniReduce
+from thinwire.collective.sparcml import SparCML
+from thinwire.collective.union import UnionAllReduce
 
-COLLECTIVES = {"dense": Dense, "allgather": AllGather}
+COLLECTIVES: dict[str, type] = {
+    "dense": Dense,
+    "allgather": AllGather,
+    "gtopk": GTopK,
+    "ok-topk": OkTopk,
+    "sparcml": SparCML,
+    "omnireduce": OmniReduce,
+    "union": UnionAllReduce,
+}
 
 __all__ = [
     "COLLECTIVES",
     "AllGather",
     "Dense",
+    "GTopK",
     "GroupCommunicator",
     "Nodes",
+    "OkTopk",
+    "OmniReduce",
+    "SparCML",
     "Traffic",
+    "UnionAllReduce",
     "node_size_of",
 ]

@@ -70,6 +70,7 @@ class GroupCommunicator:
     ) -> None:
         """`members`: the ranks of `group` that belong; all by default. Each of them must call."""
         self.traffic = traffic or Traffic()
+        self._destroyable = False
         self._payload_group: dist.ProcessGroup | None = None
         self._meta_group: dist.ProcessGroup | None = None
         self.rank, self.size, self.backend = 0, 1, "none"
@@ -85,9 +86,16 @@ class GroupCommunicator:
 
         timeout = timeout or _timeout_of(group)
 
+        # A group that only its members make gets a name from its ranks and the number of groups
+        # there are. After a destroy that name would come again, and find stale addresses.
+        self._destroyable = len(ranks) == dist.get_world_size()
+
         def own_group(backend: str) -> dist.ProcessGroup:
             own: dist.ProcessGroup = dist.new_group(
-                ranks, timeout=timeout, backend=backend, use_local_synchronization=True
+                ranks,
+                timeout=timeout,
+                backend=backend,
+                use_local_synchronization=not self._destroyable,
             )
             return own
 
@@ -142,9 +150,8 @@ class GroupCommunicator:
         self.start(outgoing, incoming).wait()
 
     def exchange_sized(
-        self, outgoing: Mapping[int, Tensor], sources: Collection[int]
+        self, outgoing: Mapping[int, Tensor], sources: Collection[int], device: torch.device
     ) -> dict[int, Tensor]:
-        device = next((t.device for t in outgoing.values()), torch.device("cpu"))
         announced = {r: torch.tensor([t.numel()]) for r, t in outgoing.items()}
         lengths = {r: torch.empty(1, dtype=torch.int64) for r in sources}
         self._post(announced, lengths, self._meta_group).wait()
@@ -198,7 +205,8 @@ class GroupCommunicator:
     def close(self) -> None:
         """Let go of the groups. Nothing may be in flight."""
         for group in {self._payload_group, self._meta_group} - {None}:
-            dist.destroy_process_group(group)
+            if self._destroyable:
+                dist.destroy_process_group(group)
         self._payload_group = self._meta_group = None
 
     def _gather_host(self, tensor: Tensor) -> list[Tensor]:

@@ -62,11 +62,13 @@ class Bar:
 def show_tables(console: Console, rows: Iterable[Row]) -> None:
     """One table a task; bytes are those that one rank sends."""
     for model, summaries in summarise(rows).items():
-        shown = Table(title=TASKS[model].title, box=box.SIMPLE, title_justify="left")
+        shown = Table(
+            title=TASKS[model].title, box=box.SIMPLE, title_justify="left", pad_edge=False
+        )
         first, *others = table.headings(summaries)
         shown.add_column(first, no_wrap=True)
         for heading in others:
-            shown.add_column(heading, justify="right", no_wrap=True)
+            shown.add_column(heading, justify="right")
         for cells in table.rows(summaries, BASELINE):
             shown.add_row(*cells)
         console.print(shown)

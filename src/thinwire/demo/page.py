@@ -39,8 +39,9 @@ th:first-child, td:first-child { text-align: left; position: sticky; left: 0;
   background: var(--paper); }
 tr[data-recipe] { cursor: pointer; }
 tr.on td { font-weight: 600; }
-@media (max-width: 34rem) { table { font-size: .82rem; } th { white-space: normal; }
-  th, td { padding-right: .55rem; } .chart text { font-size: 15px; } }
+@media (max-width: 34rem) { table { font-size: .78rem; } th { white-space: normal; }
+  th, td { padding-right: .5rem; } th:last-child, td:last-child { padding-right: 0; }
+  .chart text { font-size: 15px; } }
 .swatch { width: 28px; height: 10px; margin-right: .5rem; vertical-align: middle; }
 """
 

@@ -1,6 +1,6 @@
 """Which recipes are trained on which task, and with what settings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,8 @@ OVERRIDES: dict[str, Override] = {
     "dgc": Override(momentum=0.0),
     # A value waits 1/density steps for its turn, whatever its size: momentum would overshoot.
     "randomk": Override(momentum=0.0, learning_rate_factor=2.0),
+    # One scale a tensor moves small elements as far as large ones.
+    "signsgd": Override(learning_rate_factor=0.7),
     # Unbiased, and noisy in return: three levels want a shorter stride.
     "terngrad": Override(learning_rate_factor=0.5),
 }
@@ -55,6 +57,20 @@ class Settings:
     quick: bool = False
     seed: int = 0
     out: Path = Path("runs/demo")
+
+
+def differences(recipes: Iterable[str]) -> str:
+    """In words, where a recipe was not trained exactly as the baseline was."""
+    usual = Override()
+    notes = []
+    for recipe in recipes:
+        own = OVERRIDES.get(recipe, usual)
+        parts = [f"momentum {own.momentum:g}"] if own.momentum != usual.momentum else []
+        if own.learning_rate_factor != 1:
+            parts.append(f"{own.learning_rate_factor:g} × the learning rate")
+        if parts:
+            notes.append(f"{recipe}: {', '.join(parts)}")
+    return "; ".join(notes)
 
 
 def chosen_recipes(names: Sequence[str]) -> list[str]:

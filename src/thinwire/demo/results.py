@@ -2,7 +2,8 @@
 
 A file is `{"schema": 1, "machine": {...}, "rows": [...]}`. Rows of a training run follow its loss:
 `seconds` and `bytes_sent_per_rank` count from the run's start, `loss` is the mean over all ranks.
-The last row of a run also has what only its end knows: `held_out_loss`, `accuracy`, `step_seconds`.
+The last row of a run also has what only its end knows (`held_out_loss`, `accuracy`, `step_seconds`)
+and what it was trained with (`learning_rate`, `momentum`, `settings`).
 """
 
 import json
@@ -44,7 +45,6 @@ class ResultFile:
         self.path = path
         self.machine = machine()
         self.rows: list[Row] = []
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.add([])
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -55,6 +55,7 @@ class ResultFile:
 
 def write_whole(path: Path, text: str) -> None:
     """Write beside the file, then put it in its place in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".part")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)

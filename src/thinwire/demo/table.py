@@ -27,7 +27,7 @@ def _row(summary: Summary, dense: Summary | None, by_accuracy: bool) -> Cells:
     form = "{:.1%}" if by_accuracy else "{:.3f}"
     difference = ""
     if value is not None and reference is not None and summary is not dense:
-        gap = value - reference
+        gap = round(value - reference, 3) + 0.0  # no negative zero
         difference = f"{100 * gap:+.1f} pts" if by_accuracy else f"{gap:+.3f}"
     fewer = None if dense is None else summary.times_fewer_bytes(dense)
     return (

@@ -105,7 +105,7 @@ class Text(Task):
     name = "text"
     title = "Byte-level transformer on Python's standard library"
     measure = "loss"
-    learning_rate = 0.2
+    learning_rate = 0.3
     steps = 50
     quick_steps = 24
     batch = 8

@@ -78,10 +78,12 @@ def train(job: Job, rank: int, workers: int, report: Callable[[Message], None]) 
     """One run; the rows, the same on every rank, follow its loss from the first step on."""
     task = TASKS[job.task]
     torch.manual_seed(job.seed)
-    # A group for each run, never let go: the name of the group that `compress` makes counts
-    # those there are, and a name used twice finds the addresses of a group that is gone.
-    model = DistributedDataParallel(task.model(), process_group=dist.new_group())
+    model = DistributedDataParallel(task.model())
     optimizer = torch.optim.SGD(model.parameters(), lr=job.learning_rate, momentum=job.momentum)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda done: min(1.0, 2 * (1 - done / job.steps)),  # falls in the second half
+    )
     handle = tw.compress(model, tw.recipe(job.recipe, **job.arguments), seed=job.seed)
     record = Record()
     try:
@@ -92,6 +94,7 @@ def train(job: Job, rank: int, workers: int, report: Callable[[Message], None]) 
             loss = F.cross_entropy(model(images_or_bytes), targets)
             torch.autograd.backward(loss)
             optimizer.step()
+            schedule.step()
             record.seconds.append(time.perf_counter() - started)
             record.losses.append(loss.item())
             record.bytes_sent.append(handle.stats()["total"]["bytes_sent"])
@@ -124,6 +127,11 @@ def _rows(job: Job, workers: int, record: Record) -> list[Row]:
         start = end
     # The median, since the first steps compile kernels and allocate.
     rows[-1]["step_seconds"] = statistics.median(record.seconds)
+    rows[-1] |= {
+        "learning_rate": job.learning_rate,
+        "momentum": job.momentum,
+        "settings": job.arguments,
+    }
     return rows
 
 

@@ -1,0 +1,49 @@
+"""A flat tensor cut into blocks, of which the last may be short; on the wire it is filled up."""
+
+import torch
+
+from thinwire.errors import RecipeError
+from thinwire.kernels.merge import nonzero
+from thinwire.types import Selection, Sparse, StepContext
+
+
+def check_block(block: int) -> None:
+    """Refuse what is not a number of elements."""
+    if not isinstance(block, int) or isinstance(block, bool) or block < 1:
+        raise RecipeError(f"block={block} must be an integer of at least 1")
+
+
+def block_count(numel: int, block: int) -> int:
+    """How many blocks there are, with a short one."""
+    return -(-numel // block)
+
+
+def nonzero_elements(s: Selection) -> Sparse:
+    """What of a selection is worth a block, element by element, in order."""
+    if isinstance(s, Sparse):
+        return nonzero(s.sorted().elements())
+    indices = s.nonzero().flatten()
+    return Sparse(indices, s[indices], s.numel())
+
+
+def without_padding(rows: Sparse, numel: int) -> Sparse:
+    """The elements of ordered blocks, less those beyond the end of the tensor."""
+    elements = rows.elements()
+    short = rows.count > 0 and int(rows.indices[-1]) == rows.rows - 1
+    count = elements.count - (rows.numel - numel if short else 0)
+    return Sparse(elements.indices[:count], elements.values[:count], numel)
+
+
+def total_of(rows: Sparse, numel: int, ctx: StepContext) -> Selection:
+    """A sum of ordered blocks as the tensor's own: all of them, rows of it, or written into it."""
+    if rows.count == rows.rows:
+        return rows.values.reshape(-1)[:numel]
+    if rows.numel == numel:
+        return rows
+    total = ctx.output(numel, rows.values)
+    whole = numel // rows.width
+    inner = int(torch.searchsorted(rows.indices, whole))
+    total[: whole * rows.width].view(whole, rows.width)[rows.indices[:inner]] = rows.values[:inner]
+    if inner < rows.count:
+        total[whole * rows.width :] = rows.values[-1, : numel - whole * rows.width]
+    return total

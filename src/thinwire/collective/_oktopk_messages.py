@@ -1,0 +1,42 @@
+"""What Ok-Topk's two phases share: parts of regions as messages of any length."""
+
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import Tensor
+
+from thinwire.errors import WireFormatError
+from thinwire.types import Codec, Sparse, StepContext
+
+
+def encode_part(part: Sparse, codec: Codec, ctx: StepContext) -> Tensor:
+    """The part's wire. Nothing is said of an empty part: its message has no bytes."""
+    if part.count == 0:
+        return torch.empty(0, dtype=torch.uint8, device=part.indices.device)
+    return codec.encode(part, ctx)
+
+
+def decode_part(wire: Tensor, like: Sparse, numel: int, codec: Codec, ctx: StepContext) -> Sparse:
+    """The part of a region of `numel` elements, ascending; `like` has the dtype and the device."""
+    if wire.numel() == 0:
+        return Sparse(like.indices[:0], like.values[:0], numel)
+    part = codec.decode(wire, ctx)
+    if not isinstance(part, Sparse) or part.values.dim() != 1 or part.numel != numel:
+        raise WireFormatError(f"a part of a region of {numel} elements was due, found {part!r}")
+    return part.sorted()
+
+
+def is_exact(codec: Codec) -> bool:
+    """Whether the codec promises to return the very bits it was given."""
+    halves = (getattr(codec, "index", None), getattr(codec, "value", None))
+    return all(getattr(half, "lossless", False) for half in halves)
+
+
+def announced(
+    outgoing: Mapping[int, Tensor], sources: Collection[int], device: torch.device, ctx: StepContext
+) -> dict[int, Tensor]:
+    """Tell each receiver the length of its message, and make buffers for what will come."""
+    lengths = {r: torch.tensor([wire.numel()], device=device) for r, wire in outgoing.items()}
+    coming = {r: torch.empty(1, dtype=torch.int64, device=device) for r in sources}
+    ctx.comm.exchange(lengths, coming)
+    return {r: torch.empty(int(n), dtype=torch.uint8, device=device) for r, n in coming.items()}

@@ -1,0 +1,78 @@
+"""What collectives of several hops share: owners of parts, and who is charged for what.
+
+A rank delivers its selection less what it lost: the rounding of every wire it encoded, and the
+partial sums it pruned. Over all ranks that adds up to the total, whatever the codec.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from thinwire.kernels.merge import merge_all, nonzero, subtract
+from thinwire.types import Codec, Selection, Sparse, StepContext
+
+AddUp = Callable[[list[Selection]], tuple[Selection, Tensor]]
+
+
+def reduce_by_owner(
+    parts: list[Selection], add_up: AddUp, codec: Codec, ctx: StepContext
+) -> tuple[list[Selection], list[Sparse]]:
+    """Every part's sum over the ranks, and what this rank lost of each part.
+
+    `parts[r]` is what this rank has of the part that rank r owns. Owners receive (a
+    reduce-scatter), `add_up` in rank order to a sum and its wire, and give it to all (an
+    allgather). An owner does not round its own contribution, only the sum.
+    """
+    comm, me = ctx.comm, ctx.comm.rank
+    others = [r for r in range(comm.size) if r != me]
+    with ctx.phase("encode"):
+        wires = {r: codec.encode(parts[r], ctx) for r in others}
+    with ctx.phase("exchange"):
+        arrived = comm.exchange_sized(wires, others, _device(parts[me]))
+    with ctx.phase("decode"):
+        everyones = {r: codec.decode(wire, ctx) for r, wire in arrived.items()} | {me: parts[me]}
+    total, wire = add_up([everyones[r] for r in range(comm.size)])
+    with ctx.phase("exchange"):
+        gathered = comm.all_gather(wire)
+    with ctx.phase("decode"):
+        totals = [codec.decode(wire, ctx) for wire in gathered]
+        lost = [
+            lost_between(total, totals[me])
+            if r == me
+            else lost_between(parts[r], codec.decode(wires[r], ctx))
+            for r in range(comm.size)
+        ]
+    return totals, lost
+
+
+def lost_between(meant: Selection, arrives: Selection) -> Sparse:
+    """Where a wire says something else than was meant, and by how much."""
+    if not isinstance(meant, Sparse) or not isinstance(arrives, Sparse):
+        gap = _dense(meant) - _dense(arrives)
+        indices = gap.nonzero().flatten()
+        return Sparse(indices, gap[indices], gap.numel())
+    if torch.equal(meant.indices, arrives.indices):
+        return nonzero(Sparse(meant.indices, meant.values - arrives.values, meant.numel))
+    return subtract(meant, arrives.sorted())
+
+
+def delivered_of(s: Selection, lost: Sequence[Sparse]) -> Selection:
+    """The selection less what was lost of it, both in elements. What cancels is left out."""
+    gone = [part for part in lost if part.count]
+    if not gone:
+        return s
+    if isinstance(s, Sparse):
+        return subtract(s, merge_all(gone))
+    delivered = s.clone()
+    for part in gone:
+        part.add_to(delivered, alpha=-1)
+    return delivered
+
+
+def _dense(s: Selection) -> Tensor:
+    return s.to_dense() if isinstance(s, Sparse) else s
+
+
+def _device(s: Selection) -> torch.device:
+    return s.values.device if isinstance(s, Sparse) else s.device

@@ -1,0 +1,134 @@
+"""SparCML (Renggli et al., SC 2019): sparse reduce-scatter and allgather, dense where filled in."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from thinwire.collective._shares import delivered_of, reduce_by_owner
+from thinwire.errors import RecipeError
+from thinwire.kernels.merge import merge_all
+from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext
+
+_SAMPLE = 4096  # values, to see what a codec makes of one
+
+
+@dataclass(frozen=True, slots=True)
+class SparCML:
+    """Its split-allgather (SSAR and DSAR): P equal index regions, each added up by its own rank.
+
+    Lossless for what was selected; nothing is pruned. With raw codecs a rank sends what it has of
+    other regions, at most 2k words, and then (P-1) times its region's sum: 2 words an element
+    while sparse, at most n/P words when dense. Equal regions are balanced only if the selected
+    indices are spread evenly; Ok-Topk moves the boundaries instead.
+
+    A region's sum travels dense when that takes fewer bytes. `dense_above` is the share of its
+    elements above which it does; None compares what the codec makes of both, where the paper's
+    threshold δ = N·v/(c+v) knows only raw indices (c bytes) and values (v bytes).
+    """
+
+    dense_above: float | None = None
+
+    takes: ClassVar[CodecKind] = "bytes"
+
+    def __post_init__(self) -> None:
+        if self.dense_above is not None and not 0 <= self.dense_above <= 1:
+            raise RecipeError(f"dense_above={self.dense_above} must be in [0, 1], or None")
+
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
+        assert isinstance(codec, Codec)
+        bytes_codec = codec
+        own = s.sorted().elements() if isinstance(s, Sparse) else s
+        numel = own.numel if isinstance(own, Sparse) else own.numel()
+        bounds = [numel * r // ctx.comm.size for r in range(ctx.comm.size + 1)]
+
+        def add_up(parts: list[Selection]) -> tuple[Selection, Tensor]:
+            with ctx.phase("decode"):
+                total = _sum(parts)
+            with ctx.phase("encode"):
+                return self._shorter(total, bytes_codec, ctx)
+
+        totals, lost = reduce_by_owner(_cut(own, bounds), add_up, codec, ctx)
+        with ctx.phase("decode"):
+            placed = [_shift(part, low, numel) for part, low in zip(lost, bounds, strict=False)]
+            delivered = delivered_of(own, placed)
+            return Reduced(_join(totals, bounds, ctx), delivered)
+
+    def _shorter(
+        self, total: Selection, codec: Codec, ctx: StepContext
+    ) -> tuple[Selection, Tensor]:
+        """A region's sum in the form that takes fewer bytes, and these."""
+        if isinstance(total, Sparse):
+            wire = codec.encode(total, ctx)
+            limit = self.dense_above
+            if limit is None:
+                dense = _bytes_per_value(total.values, codec, ctx) * total.numel < wire.numel()
+            else:
+                dense = total.count > limit * total.numel
+            if not dense:
+                return total, wire
+            total = total.to_dense()
+        return total, codec.encode(total, ctx)
+
+
+def _bytes_per_value(values: Tensor, codec: Codec, ctx: StepContext) -> float:
+    """What a value takes without an index."""
+    sample = values[:_SAMPLE]
+    if not sample.numel():
+        return float("inf")
+    empty = codec.encode(values[:0], ctx).numel()
+    return (codec.encode(sample, ctx).numel() - empty) / sample.numel()
+
+
+def _cut(s: Selection, bounds: list[int]) -> list[Selection]:
+    """The selection's part in each region, counted from the region's start."""
+    regions = list(pairwise(bounds))
+    if not isinstance(s, Sparse):
+        return [s[low:high] for low, high in regions]
+    cuts = torch.searchsorted(s.indices, torch.tensor(bounds, device=s.indices.device)).tolist()
+    return [
+        Sparse(s.indices[start:end] - low, s.values[start:end], high - low)
+        for (low, high), (start, end) in zip(regions, pairwise(cuts), strict=True)
+    ]
+
+
+def _sum(parts: list[Selection]) -> Selection:
+    """The parts added up: sparse if all are."""
+    sparse = [part.sorted() for part in parts if isinstance(part, Sparse)]
+    if len(sparse) == len(parts):
+        return merge_all(sparse)
+    dense = [part for part in parts if not isinstance(part, Sparse)]
+    total = dense[0].clone()
+    for part in dense[1:]:
+        total += part
+    for few in sparse:
+        few.add_to(total)
+    return total
+
+
+def _join(totals: list[Selection], bounds: list[int], ctx: StepContext) -> Selection:
+    """The regions side by side: dense if one of them is."""
+    numel = bounds[-1]
+    sparse = [
+        _shift(total, low, numel)
+        for total, low in zip(totals, bounds, strict=False)
+        if isinstance(total, Sparse)
+    ]
+    if len(sparse) == len(totals):
+        indices = torch.cat([part.indices for part in sparse])
+        return Sparse(indices, torch.cat([part.values for part in sparse]), numel)
+    like = next(total for total in totals if not isinstance(total, Sparse))
+    joined = ctx.output(numel, like)
+    for low, total in zip(bounds, totals, strict=False):
+        if not isinstance(total, Sparse):
+            joined[low : low + total.numel()] = total
+    for part in sparse:
+        part.add_to(joined)
+    return joined
+
+
+def _shift(part: Sparse, low: int, numel: int) -> Sparse:
+    """A region's part, in the indices of the whole tensor."""
+    return Sparse(part.indices + low, part.values, numel, part.ordered)

@@ -1,0 +1,112 @@
+"""The sum of sparse parts on the CPU through a bitmap: O(k + region/64), and no sort.
+
+One bit for each element of the region says whether any part has it. The number of set bits before
+an index is its place in the result. Nothing is allocated but the bitmap (1/32 of a dense buffer),
+a counter a word and the result itself; ascending parts walk through all three from left to right.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from thinwire.types import Sparse
+
+# Numba makes a float of uint64 with int64: every operand is a uint64.
+ONE, LOW6 = np.uint64(1), np.uint64(63)
+M1, M2, M4 = (np.uint64(m) for m in (0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F))
+BYTES = np.uint64(0x0101010101010101)
+S1, S2, S4, S56 = (np.uint64(s) for s in (1, 2, 4, 56))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _ones(word: np.uint64) -> np.int64:
+    """How many bits are set (Warren, Hacker's Delight, section 5-1)."""
+    word -= (word >> S1) & M1
+    word = (word & M2) + ((word >> S2) & M2)
+    word = (word + (word >> S4)) & M4
+    return np.int64((word * BYTES) >> S56)
+
+
+@njit(cache=True, nogil=True)
+def _mark(indices: NDArray[np.int64], bitmap: NDArray[np.uint64]) -> None:
+    for index in indices:
+        bitmap[index >> 6] |= ONE << (np.uint64(index) & LOW6)
+
+
+@njit(cache=True, nogil=True)
+def _count_before(bitmap: NDArray[np.uint64], before: NDArray[np.int64]) -> np.int64:
+    total = np.int64(0)
+    for i in range(bitmap.size):
+        before[i] = total
+        if bitmap[i]:
+            total += _ones(bitmap[i])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _list(bitmap: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
+    at = 0
+    for i in range(bitmap.size):
+        word = bitmap[i]
+        while word:
+            rest = word & (word - ONE)
+            out[at] = (i << 6) + _ones((word ^ rest) - ONE)
+            at += 1
+            word = rest
+
+
+@njit(cache=True, nogil=True)
+def _add(
+    indices: NDArray[np.int64],
+    values: NDArray[Any],
+    bitmap: NDArray[np.uint64],
+    before: NDArray[np.int64],
+    out: NDArray[Any],
+) -> None:
+    for i in range(indices.size):
+        word = indices[i] >> 6
+        lower = (ONE << (np.uint64(indices[i]) & LOW6)) - ONE
+        out[before[word] + _ones(bitmap[word] & lower)] += values[i]
+
+
+@njit(cache=True, nogil=True)
+def _common(
+    indices: NDArray[np.int64], others: NDArray[np.int64], out: NDArray[np.int64]
+) -> np.int64:
+    found, i, j = np.int64(0), 0, 0
+    while i < indices.size and j < others.size:
+        a, b = indices[i], others[j]
+        if found < out.size:
+            out[found] = i
+        # No branch to mispredict: both sides move on by comparison.
+        found += a == b
+        i += a <= b
+        j += b <= a
+    return found
+
+
+def region_reduce(parts: Sequence[Sparse], numel: int) -> Sparse:
+    """See the package."""
+    bitmap = np.zeros(numel // 64 + 1, np.uint64)
+    before = np.empty(bitmap.size, np.int64)
+    for part in parts:
+        _mark(part.indices.numpy(), bitmap)
+    count = int(_count_before(bitmap, before))
+    indices = torch.empty(count, dtype=torch.int64)
+    _list(bitmap, indices.numpy())
+    values = torch.zeros(count, dtype=parts[0].values.dtype)
+    for part in parts:
+        _add(part.indices.numpy(), part.values.detach().numpy(), bitmap, before, values.numpy())
+    return Sparse(indices, values, numel, ordered=True)
+
+
+def common(indices: Tensor, others: Tensor) -> Tensor:
+    """See the package."""
+    out = torch.empty(min(indices.numel(), others.numel()), dtype=torch.int64)
+    found = int(_common(indices.numpy(), others.numpy(), out.numpy()))
+    return out[:found]

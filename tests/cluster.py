@@ -1,0 +1,237 @@
+"""A cluster of real processes for tests: Gloo over the loopback, started once, always ended.
+
+    def double(group, rank, size, x):       # at module level, so that a worker can import it
+        return x * 2
+
+    assert cluster.run(double, 3, 21) == [42, 42, 42]
+
+Every run gets a process group of exactly the asked number of ranks, made from a fresh corner of
+the store and destroyed afterwards: what goes wrong in one run cannot reach into the next.
+"""
+
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+HOST = "127.0.0.1"
+START_S = 120  # to import torch in every worker
+GROUP_S = 20  # after which a process group gives up waiting for a rank
+RUN_S = 60  # after which a run counts as hung
+
+
+class ClusterError(AssertionError):
+    """A worker failed, died or hung; the text says which and why."""
+
+
+@dataclass(frozen=True)
+class Returned:
+    value: Any
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception that crossed a process boundary: its class, its ancestors, what it said."""
+
+    name: str
+    text: str
+    trace: str = ""
+    ancestors: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.text}\n{self.trace}"
+
+    def is_a(self, kind: type[BaseException]) -> bool:
+        return kind.__name__ in self.ancestors
+
+
+Outcome = Returned | Raised
+
+
+class Cluster:
+    """Up to `size` worker processes, started by the first run and again after a hang."""
+
+    def __init__(self, size: int = 8, run_s: float = RUN_S, group_s: float = GROUP_S) -> None:
+        self.size, self.run_s, self.group_s = size, run_s, group_s
+        self._processes: list[SpawnProcess] = []
+        self._connections: list[Connection] = []
+        self._runs = 0
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        ranks: int,
+        *args: Any,
+        expect: type[BaseException] | None = None,
+    ) -> list[Any]:
+        """What `function(group, rank, size, *args)` returned, by rank.
+
+        With `expect`, every rank must raise it; then what they raised, by rank.
+        """
+        outcomes = self.outcomes(function, ranks, *args)
+        wrong = [
+            f"rank {rank} of {ranks} {'raised ' if isinstance(o, Raised) else 'returned '}{o}"
+            for rank, o in enumerate(outcomes)
+            if isinstance(o, Raised) != (expect is not None)
+            or (expect and isinstance(o, Raised) and not o.is_a(expect))
+        ]
+        if wrong:
+            wanted = f" (expected {expect.__name__})" if expect else ""
+            raise ClusterError(f"{function.__name__}{args}{wanted}\n" + "\n".join(wrong))
+        return [o.value if isinstance(o, Returned) else o for o in outcomes]
+
+    def outcomes(self, function: Callable[..., Any], ranks: int, *args: Any) -> list[Outcome]:
+        """What became of every rank; a worker that died has raised `Died`."""
+        assert 1 <= ranks <= self.size, f"{ranks} ranks in a cluster of {self.size}"
+        if not self._processes:
+            self._start()
+        self._runs += 1
+        try:
+            for connection in self._connections[:ranks]:
+                connection.send((self._runs, function, ranks, args))
+            outcomes = self._collect(ranks, self.run_s, function.__name__)
+        except BaseException:
+            self.close()  # answers may still be on their way
+            raise
+        if any(isinstance(o, Raised) and o.name == "Died" for o in outcomes):
+            self.close()
+        return outcomes
+
+    def close(self) -> None:
+        """End the workers, each by its own process. The next run would start new ones."""
+        for connection in self._connections:
+            connection.close()
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.join(timeout=5)
+        if self._processes:
+            self._stacks.cleanup()
+        self._processes, self._connections = [], []
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        self._store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+        self._stacks = tempfile.TemporaryDirectory(prefix="thinwire-tests-")
+        context = multiprocessing.get_context("spawn")
+        for rank in range(self.size):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_serve,
+                args=(rank, self._store.port, self.run_s, self.group_s, self._stack(rank), theirs),
+                name=f"rank-{rank}",
+                daemon=True,
+            )
+            process.start()
+            theirs.close()  # so that a dead worker reads as end of file
+            self._processes.append(process)
+            self._connections.append(ours)
+        try:
+            self._collect(self.size, START_S, "the start of the cluster")
+        except BaseException:
+            self.close()
+            raise
+
+    def _collect(self, ranks: int, seconds: float, what: str) -> list[Outcome]:
+        """One answer from each of the first ranks, in rank order, within `seconds`."""
+        answers: dict[int, Outcome] = {}
+        deadline = time.monotonic() + seconds
+        while len(answers) < ranks:
+            awaited = {self._connections[r]: r for r in range(ranks) if r not in answers}
+            ready = wait(list(awaited), timeout=max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise ClusterError(self._silence(sorted(awaited.values()), seconds, what))
+            for connection in ready:
+                rank = awaited[connection]
+                try:
+                    answers[rank] = connection.recv()
+                except (EOFError, ConnectionResetError):
+                    self._processes[rank].join(timeout=5)
+                    code = self._processes[rank].exitcode
+                    answers[rank] = Raised("Died", f"exit code {code} in {what}")
+        return [answers[rank] for rank in range(ranks)]
+
+    def _silence(self, ranks: list[int], seconds: float, what: str) -> str:
+        names = ", ".join(self._processes[r].name for r in ranks)
+        stacks = "\n".join(
+            f"{self._processes[r].name}:\n{self._stack(r).read_text()}" for r in ranks
+        )
+        return f"no answer from {names} within {seconds:.0f} s in {what}\n{stacks}"
+
+    def _stack(self, rank: int) -> Path:
+        return Path(self._stacks.name) / f"rank-{rank}.txt"
+
+
+def _serve(
+    rank: int, port: int, run_s: float, group_s: float, stack: Path, parent: Connection
+) -> None:
+    """A worker's life: one run after the other, until the parent ends it or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
+    torch.set_num_threads(1)
+    timeout = timedelta(seconds=group_s)
+    store = dist.TCPStore(HOST, port, is_master=False, timeout=timeout)
+    with stack.open("w") as stack_file:
+        parent.send(Returned("ready"))
+        while True:
+            try:
+                work = parent.recv()
+            except EOFError:
+                return
+            # Only now: a rank that is done may not hang up on those still reading its last words.
+            _leave()
+            # Should this run hang, the parent will want to know where.
+            faulthandler.dump_traceback_later(0.9 * run_s, file=stack_file)
+            outcome = _once(rank, store, timeout, *work)
+            faulthandler.cancel_dump_traceback_later()
+            parent.send(outcome)
+
+
+def _once(
+    rank: int,
+    store: dist.Store,
+    timeout: timedelta,
+    run: int,
+    function: Callable[..., Any],
+    ranks: int,
+    args: tuple[Any, ...],
+) -> Outcome:
+    try:
+        dist.init_process_group(
+            "gloo",
+            store=dist.PrefixStore(f"run-{run}", store),
+            rank=rank,
+            world_size=ranks,
+            timeout=timeout,
+        )
+        return Returned(function(dist.group.WORLD, rank, ranks, *args))
+    except Exception as error:
+        _leave()  # at once, so that nobody waits for this rank
+        kind = type(error)
+        trace = "".join(traceback.format_exception(error))
+        ancestors = tuple(c.__name__ for c in kind.__mro__)
+        return Raised(kind.__name__, str(error), trace, ancestors)
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,126 @@
+"""Bytes as the kernel counts them on the sockets, against each paper's formula.
+
+On top of the formula come, and are stated here: 56 bytes of header and up to 14 of padding for
+each payload, 8 for its length, Gloo's framing of each message, and the small histograms by which
+Ok-Topk agrees on thresholds and boundaries in a step that evaluates them anew.
+"""
+
+import math
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from sockets import tcp_bytes
+from thinwire.codec import INDEX_CODECS, Bf16Value, Pair
+from thinwire.collective import AllGather, GroupCommunicator, GTopK, OkTopk
+from thinwire.types import Sparse, StepContext
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's struct tcp_info")
+
+N, K, WORD = 1 << 20, 8192, 4
+PER_MESSAGE = 56 + 14 + 8 + 400  # header, padding, length; Gloo frames a message and its length
+
+
+def selection(case: str, rank: int, size: int) -> torch.Tensor:
+    """Ascending indices of what a rank selected."""
+    generator = torch.Generator().manual_seed(rank)
+    if case == "uniform":
+        return torch.randperm(N, generator=generator)[:K].sort().values
+    if case == "one region":  # all in the first hundredth of the tensor
+        return torch.randperm(N // 100, generator=generator)[:K].sort().values
+    if case == "one worker's region":  # where equal regions would put them with the last rank
+        start = N - N // size
+        return start + torch.randperm(N // size, generator=generator)[:K].sort().values
+    if case == "disjoint":
+        return torch.arange(K) + rank * K
+    assert case == "identical"
+    return torch.arange(K) * (N // K)
+
+
+CASES = ["uniform", "one region", "one worker's region", "disjoint", "identical"]
+
+
+def bytes_on_sockets(group, rank, size, collective, case, steps):
+    """What each step sent and received, and how many elements it came to."""
+    comm = GroupCommunicator(group)
+    generator = torch.Generator().manual_seed(100 + rank)
+    indices, memory, out = selection(case, rank, size), {}, []
+    for step in range(steps):
+        s = Sparse(indices, torch.randn(K, generator=generator), N)
+        ctx = StepContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
+        dist.barrier(group)
+        before = tcp_bytes()
+        reduced = collective.exchange(s, Pair(), ctx)
+        dist.barrier(group)
+        after = tcp_bytes()
+        total = reduced.total
+        count = total.count if isinstance(total, Sparse) else int(total.count_nonzero())
+        out.append((after[0] - before[0], after[1] - before[1], count))
+    comm.close()
+    return out
+
+
+BARRIERS = 2 * 8 * 200  # the test's own, of at most 8 ranks
+
+
+def most(results, step, way):
+    return max(rank[step][way] for rank in results)
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+@pytest.mark.parametrize("case", CASES)
+def test_allgather_sends_2k_words_to_each_peer(cluster, size, case):
+    results = cluster.run(bytes_on_sockets, size, AllGather(), case, 1)
+    formula = 2 * K * (size - 1) * WORD
+    for way in (0, 1):
+        assert formula <= most(results, 0, way) <= formula + (size - 1) * PER_MESSAGE + BARRIERS
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+@pytest.mark.parametrize("case", CASES)
+def test_gtopk_moves_4k_log_p_words(cluster, size, case):
+    results = cluster.run(bytes_on_sockets, size, GTopK(K / N), case, 1)
+    rounds = math.ceil(math.log2(size))
+    busiest = max(sent + received for ((sent, received, _),) in results)
+    assert busiest <= 4 * K * rounds * WORD + 2 * rounds * PER_MESSAGE + 2 * BARRIERS
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+@pytest.mark.parametrize("case", CASES)
+def test_oktopk_moves_6k_words_whatever_the_number_of_ranks(cluster, size, case):
+    results = cluster.run(bytes_on_sockets, size, OkTopk(K / N), case, 2)
+    messages = 4 * size * PER_MESSAGE  # split, balance, gather, counts
+    for way in (0, 1):
+        k = max(K, results[0][1][2])
+        formula = 6 * k * (size - 1) / size * WORD
+        # Values are drawn anew, so the second step may still evaluate its threshold: 4 digits.
+        histograms = 4 * (2048 + 600) * 2 * (size - 1) / size * 2
+        assert most(results, 1, way) <= formula + messages + histograms + BARRIERS
+
+
+def coded_bytes(group, rank, size, codec):
+    """Ok-Topk's bytes in a step that reuses its threshold, with a codec in every hop."""
+    comm, memory = GroupCommunicator(group), {}
+    for step in range(2):
+        indices = selection("uniform", rank, size)
+        values = torch.randn(K, generator=torch.Generator().manual_seed(rank))
+        ctx = StepContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
+        dist.barrier(group)
+        before = tcp_bytes()
+        OkTopk(K / N).exchange(Sparse(indices, values, N), codec, ctx)
+        dist.barrier(group)
+        after = tcp_bytes()
+    comm.close()
+    return after[0] - before[0], after[1] - before[1]
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("index", ["rice", "regional"])
+def test_a_codec_in_every_hop_takes_oktopk_below_the_bound_for_coo(cluster, size, index):
+    """2k·(P-1)/P words is the least that any allreduce of COO entries can move (Ok-Topk, 3.2)."""
+    codec = Pair(INDEX_CODECS[index](), Bf16Value())
+    results = cluster.run(coded_bytes, size, codec)
+    lower_bound = 2 * K * (size - 1) / size * WORD
+    assert max(max(pair) for pair in results) < lower_bound

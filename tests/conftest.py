@@ -1,0 +1,28 @@
+"""What all tests share."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+from cluster import Cluster
+
+# "quick" draws the same examples every time and reports what it drew; "deep", by
+# --hypothesis-profile=deep, looks for new ones and makes those that fail small. Neither looks
+# for the lines that explain a failure: that takes many more runs of the whole cluster.
+_common = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture],
+}
+_quick = [Phase.explicit, Phase.generate]
+_deep = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]
+settings.register_profile("quick", max_examples=20, derandomize=True, phases=_quick, **_common)
+settings.register_profile("deep", max_examples=200, phases=_deep, **_common)
+settings.load_profile("quick")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Eight ranks; one cluster serves all tests of a session."""
+    with Cluster(8) as cluster:
+        yield cluster
