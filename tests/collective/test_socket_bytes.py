@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from sockets import tcp_bytes
-from thinwire.codec import INDEX_CODECS, Bf16Value, Pair
+from thinwire.codec import INDEX_CODECS, VALUE_CODECS, Pair
 from thinwire.collective import AllGather, GroupCommunicator, GTopK, OkTopk
 from thinwire.types import Sparse, StepContext
 
@@ -117,10 +117,10 @@ def coded_bytes(group, rank, size, codec):
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
-@pytest.mark.parametrize("index", ["rice", "regional"])
-def test_a_codec_in_every_hop_takes_oktopk_below_the_bound_for_coo(cluster, size, index):
+@pytest.mark.parametrize(("index", "value"), [("rice", "bf16"), ("regional", "qsgd")])
+def test_a_codec_in_every_hop_takes_oktopk_below_the_bound_for_coo(cluster, size, index, value):
     """2k·(P-1)/P words is the least that any allreduce of COO entries can move (Ok-Topk, 3.2)."""
-    codec = Pair(INDEX_CODECS[index](), Bf16Value())
+    codec = Pair(INDEX_CODECS[index](), VALUE_CODECS[value]())
     results = cluster.run(coded_bytes, size, codec)
     lower_bound = 2 * K * (size - 1) / size * WORD
     assert max(max(pair) for pair in results) < lower_bound
