@@ -11,6 +11,9 @@ from thinwire.errors import ThinwireError
 try:
     import typer
     from rich.console import Console
+
+    from thinwire.bench.command import bench
+    from thinwire.lab.command import lab
 except ImportError:
     sys.exit("thinwire: the command line needs two more packages: pip install 'thinwire[cli]'")
 
@@ -21,6 +24,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.command("lab")(lab)
+app.add_typer(bench, name="bench")
 
 PLAIN_WIDTH = 100  # a pipe has no width of its own
 PIECES = "sparsifier | codec | collective | feedback"
@@ -60,7 +66,7 @@ def list_recipes(json: JsonPath = None) -> None:
     from rich import box
     from rich.table import Table
 
-    from thinwire.demo.results import ResultFile
+    from thinwire.results import ResultFile
 
     rows = [_describe(name) for name in thinwire.recipes()]
     table = Table("recipe", PIECES, "what it is", box=box.SIMPLE)

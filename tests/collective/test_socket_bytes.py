@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from sockets import tcp_bytes
+from thinwire.bench.sockets import socket_bytes
 from thinwire.codec import INDEX_CODECS, VALUE_CODECS, Pair
 from thinwire.collective import AllGather, GroupCommunicator, GTopK, OkTopk
 from thinwire.types import Sparse, StepContext
@@ -51,10 +51,10 @@ def bytes_on_sockets(group, rank, size, collective, case, steps):
         s = Sparse(indices, torch.randn(K, generator=generator), N)
         ctx = StepContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
         dist.barrier(group)
-        before = tcp_bytes()
+        before = socket_bytes()
         reduced = collective.exchange(s, Pair(), ctx)
         dist.barrier(group)
-        after = tcp_bytes()
+        after = socket_bytes()
         total = reduced.total
         count = total.count if isinstance(total, Sparse) else int(total.count_nonzero())
         out.append((after[0] - before[0], after[1] - before[1], count))
@@ -108,10 +108,10 @@ def coded_bytes(group, rank, size, codec):
         values = torch.randn(K, generator=torch.Generator().manual_seed(rank))
         ctx = StepContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
         dist.barrier(group)
-        before = tcp_bytes()
+        before = socket_bytes()
         OkTopk(K / N).exchange(Sparse(indices, values, N), codec, ctx)
         dist.barrier(group)
-        after = tcp_bytes()
+        after = socket_bytes()
     comm.close()
     return after[0] - before[0], after[1] - before[1]
 

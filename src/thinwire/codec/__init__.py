@@ -2,7 +2,16 @@
 
 from thinwire.codec.abc import IndexCodec, ValueCodec
 from thinwire.codec.container import Header, Message, pack, unpack
-from thinwire.codec.index.raw import RawIndex
+from thinwire.codec.index import (
+    BitmapIndex,
+    EliasFanoIndex,
+    HuffmanIndex,
+    RawIndex,
+    RegionalIndex,
+    RiceIndex,
+    RleIndex,
+    VarintIndex,
+)
 from thinwire.codec.pair import Pair
 from thinwire.codec.registry import (
     INDEX_CODECS,
@@ -22,17 +31,24 @@ __all__ = [
     "INDEX_CODECS",
     "VALUE_CODECS",
     "Bf16Value",
+    "BitmapIndex",
+    "EliasFanoIndex",
     "Fp16Value",
     "Header",
+    "HuffmanIndex",
     "IndexCodec",
     "Message",
     "Pair",
     "QsgdValue",
     "RawIndex",
     "RawValue",
+    "RegionalIndex",
+    "RiceIndex",
+    "RleIndex",
     "SignValue",
     "TernValue",
     "ValueCodec",
+    "VarintIndex",
     "codec",
     "index_by_id",
     "make",

@@ -5,7 +5,16 @@ from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 from thinwire.codec.abc import IndexCodec, ValueCodec
-from thinwire.codec.index.raw import RawIndex
+from thinwire.codec.index import (
+    BitmapIndex,
+    EliasFanoIndex,
+    HuffmanIndex,
+    RawIndex,
+    RegionalIndex,
+    RiceIndex,
+    RleIndex,
+    VarintIndex,
+)
 from thinwire.codec.pair import Pair
 from thinwire.codec.value.half import Bf16Value, Fp16Value
 from thinwire.codec.value.qsgd import QsgdValue
@@ -14,7 +23,16 @@ from thinwire.codec.value.sign import SignValue
 from thinwire.codec.value.tern import TernValue
 from thinwire.errors import RecipeError, WireFormatError
 
-_INDEX: tuple[type[IndexCodec], ...] = (RawIndex,)
+_INDEX: tuple[type[IndexCodec], ...] = (
+    RawIndex,
+    RegionalIndex,
+    RiceIndex,
+    EliasFanoIndex,
+    BitmapIndex,
+    VarintIndex,
+    RleIndex,
+    HuffmanIndex,
+)
 _VALUE: tuple[type[ValueCodec], ...] = (
     RawValue,
     Fp16Value,

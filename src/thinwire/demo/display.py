@@ -10,8 +10,9 @@ from rich.table import Table
 
 from thinwire.demo import table
 from thinwire.demo.plan import BASELINE, Job
-from thinwire.demo.results import Row, summarise
+from thinwire.demo.results import summarise
 from thinwire.demo.tasks import TASKS
+from thinwire.results import Row
 
 
 class Watcher(Protocol):

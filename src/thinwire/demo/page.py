@@ -5,7 +5,8 @@ from html import escape
 
 from thinwire.demo import table
 from thinwire.demo.chart import Look, Point, line_chart, looks
-from thinwire.demo.results import Row, summarise
+from thinwire.demo.results import summarise
+from thinwire.results import Row
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fcfcfb; --ink: #1b1c1e; --faint: #63666b;

@@ -1,72 +1,15 @@
-"""Result files, and what their rows come to.
+"""What the rows of training runs come to.
 
-A file is `{"schema": 1, "machine": {...}, "rows": [...]}`. Rows of a training run follow its loss:
+Rows of a training run follow its loss:
 `seconds` and `bytes_sent_per_rank` count from the run's start, `loss` is the mean over all ranks.
 The last row of a run also has what only its end knows (`held_out_loss`, `accuracy`, `step_seconds`)
 and what it was trained with (`learning_rate`, `momentum`, `settings`).
 """
 
-import json
-import math
-import os
-import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import torch
-
-import thinwire
-
-Row = dict[str, Any]
-SCHEMA = 1
-
-
-def machine() -> dict[str, object]:
-    """What a reader needs to judge the timings by."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "cores": cores,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "thinwire": thinwire.__version__,
-    }
-
-
-class ResultFile:
-    """Rows on disk, whole after every `add`: whoever reads sees valid JSON, however a run ends."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.machine = machine()
-        self.rows: list[Row] = []
-        self.add([])
-
-    def add(self, rows: Iterable[Row]) -> None:
-        self.rows += map(_plain, rows)
-        content = {"schema": SCHEMA, "machine": self.machine, "rows": self.rows}
-        write_whole(self.path, json.dumps(content, indent=1, allow_nan=False) + "\n")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write beside the file, then put it in its place in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
-
-
-def _plain(row: Row) -> Row:
-    """JSON has no NaN: a diverged loss is null."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in row.items()
-    }
+from thinwire.results import Row
 
 
 @dataclass(frozen=True)

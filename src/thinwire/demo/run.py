@@ -10,10 +10,10 @@ from thinwire.demo.cluster import Cluster
 from thinwire.demo.display import Bar, Quiet, Watcher, show_tables
 from thinwire.demo.page import page
 from thinwire.demo.plan import BASELINE, DENSITY, Job, Settings, differences, plan
-from thinwire.demo.results import ResultFile, Row, write_whole
 from thinwire.demo.tasks import TASKS
 from thinwire.demo.worker import Message
 from thinwire.errors import ThinwireError
+from thinwire.results import ResultFile, Row, write_whole
 
 CAVEAT = (
     "These workers talk over loopback, which is faster than any real network: the time a step "

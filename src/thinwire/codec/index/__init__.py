@@ -1,5 +1,23 @@
 """Index codecs, one a file."""
 
+from thinwire.codec.index.bitmap import BitmapIndex
+from thinwire.codec.index.bloom import BloomIndex
+from thinwire.codec.index.elias_fano import EliasFanoIndex
+from thinwire.codec.index.huffman import HuffmanIndex
 from thinwire.codec.index.raw import RawIndex
+from thinwire.codec.index.regional import RegionalIndex
+from thinwire.codec.index.rice import RiceIndex
+from thinwire.codec.index.rle import RleIndex
+from thinwire.codec.index.varint import VarintIndex
 
-__all__ = ["RawIndex"]
+__all__ = [
+    "BitmapIndex",
+    "BloomIndex",
+    "EliasFanoIndex",
+    "HuffmanIndex",
+    "RawIndex",
+    "RegionalIndex",
+    "RiceIndex",
+    "RleIndex",
+    "VarintIndex",
+]

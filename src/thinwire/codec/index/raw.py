@@ -1,4 +1,4 @@
-"""Indices as they are, in the narrower of two integer types."""
+"""Indices as they are, in the narrowest of three integer types."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +12,10 @@ from thinwire.errors import WireFormatError
 
 @dataclass(frozen=True, slots=True)
 class RawIndex:
-    """Four bytes an index where there are at most 2^31 rows, else eight; any order."""
+    """Two bytes an index where there are at most 2^16 rows, four up to 2^31, else eight; any order.
+
+    DeepReduce's "bypass" of index compression (section 3). Two-byte indices are unsigned.
+    """
 
     id: ClassVar[int] = 1
     name: ClassVar[str] = "raw"
@@ -26,13 +29,17 @@ class RawIndex:
         """The indices, after a look at the smallest and the largest of them."""
         narrow = _narrowest(rows)
         expect_bytes(part, count * narrow.itemsize, f"{count} raw indices below {rows}")
-        indices = part.view(narrow)
+        indices = part.view(narrow).to(torch.int64)
+        if narrow == torch.int16:
+            indices &= 0xFFFF
         if count:
             low, high = torch.stack(torch.aminmax(indices)).tolist()
             if low < 0 or high >= rows:
                 raise WireFormatError(f"indices must be in [0, {rows}), found {low} … {high}")
-        return indices.to(torch.int64)
+        return indices
 
 
 def _narrowest(rows: int) -> torch.dtype:
+    if rows <= 2**16:
+        return torch.int16
     return torch.int32 if rows <= 2**31 else torch.int64

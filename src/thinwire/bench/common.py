@@ -1,0 +1,66 @@
+"""What every benchmark does alike: medians with their spread, progress, the load of others."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A median, and how far the single measurements lie from it."""
+
+    median: float
+    low: float
+    high: float
+    iqr: float
+
+    @classmethod
+    def of(cls, measured: Sequence[float]) -> "Spread":
+        quarters = statistics.quantiles(measured, n=4) if len(measured) > 1 else [0.0, 0.0, 0.0]
+        return cls(
+            statistics.median(measured), min(measured), max(measured), quarters[2] - quarters[0]
+        )
+
+
+class Watcher(Protocol):
+    """Is told what is being done, and of each step that is over."""
+
+    def start(self, what: str) -> None: ...
+
+    def advance(self, steps: int = 1) -> None: ...
+
+
+class Quiet:
+    """Says nothing."""
+
+    def start(self, what: str) -> None:
+        pass
+
+    def advance(self, steps: int = 1) -> None:
+        pass
+
+
+class LoadMeter:
+    """How many cores others kept busy meanwhile: what the system worked, less what we did."""
+
+    def __init__(self) -> None:
+        self._busy, self._at = _busy_seconds(), time.monotonic()
+
+    def others(self, own_seconds: float) -> float | None:
+        """Cores, given the CPU time of our own processes since; None where nobody counts."""
+        busy, at = _busy_seconds(), time.monotonic()
+        if busy is None or self._busy is None or at <= self._at:
+            return None
+        return round(max(0.0, busy - self._busy - own_seconds) / (at - self._at), 2)
+
+
+def _busy_seconds() -> float | None:
+    """CPU time of all processes since the system started."""
+    try:
+        user, nice, system, *_ = map(int, Path("/proc/stat").read_text().split()[1:4])
+    except (OSError, ValueError):
+        return None
+    return (user + nice + system) / 100  # USER_HZ, the same on every Linux

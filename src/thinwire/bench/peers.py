@@ -1,0 +1,180 @@
+"""What everybody else does, to be measured in the same run: PyTorch's hooks, and plain torch ops.
+
+PyTorch's hooks are its own code, given the one bucket that DDP would give them: nothing of DDP's
+own cost is charged to them. Each peer turns `grad` into the mean over the ranks, in place.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+SAMPLE = 0.01  # DGC, section 3.1: the threshold comes from 1 % of the gradient
+MOMENTUM = 0.9
+
+
+class Method(Protocol):
+    """One way to average a gradient, over many steps."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By phase, since the start."""
+
+    def step(self, grad: Tensor) -> None:
+        """`grad` becomes the mean over the ranks."""
+
+
+class Bucket:
+    """As much of DDP's GradBucket as the hooks look at."""
+
+    def __init__(self, buffer: Tensor, gradients: list[Tensor]) -> None:
+        self._buffer, self._gradients = buffer, gradients
+
+    def index(self) -> int:
+        return 0
+
+    def is_last(self) -> bool:
+        return True
+
+    def buffer(self) -> Tensor:
+        return self._buffer
+
+    def set_buffer(self, buffer: Tensor) -> None:
+        self._buffer = buffer
+
+    def gradients(self) -> list[Tensor]:
+        return self._gradients
+
+    def parameters(self) -> list[Tensor]:
+        return self._gradients
+
+
+class Hook:
+    """One of PyTorch's communication hooks."""
+
+    def __init__(
+        self, hook: Callable[[Any, Any], torch.futures.Future[Tensor]], state: Any
+    ) -> None:
+        self.hook, self.state = hook, state
+        self.seconds: dict[str, float] = {}
+
+    def step(self, grad: Tensor) -> None:
+        result = self.hook(self.state, Bucket(grad, _as_layers(grad))).wait()
+        if result.data_ptr() != grad.data_ptr():
+            grad.copy_(result)
+
+
+def _as_layers(grad: Tensor) -> list[Tensor]:
+    """A square matrix, which is where PowerSGD sends least, and a vector of what is left over."""
+    rows = math.isqrt(grad.numel())
+    columns = grad.numel() // rows if rows else 0
+    matrix, rest = grad[: rows * columns], grad[rows * columns :]
+    return [matrix.view(rows, columns)] + ([rest] if rest.numel() else [])
+
+
+def power_sgd(density: float, rank: int) -> Hook:
+    state = PowerSGDState(dist.group.WORLD, matrix_approximation_rank=rank)
+    state.iter = state.start_powerSGD_iter  # the dense steps before would only be waited for
+    return Hook(powerSGD_hook, state)
+
+
+class TopKAllGather:
+    """Exact top-k, allgather, residual; in plain torch ops, without waste."""
+
+    def __init__(self, density: float) -> None:
+        self.density = density
+        self.seconds: dict[str, float] = {}
+        self.residual = self.magnitudes = torch.empty(0)
+
+    def step(self, grad: Tensor) -> None:
+        k = max(1, round(self.density * grad.numel()))
+        with self.phase("feedback"):
+            x = self.accumulate(grad)
+        with self.phase("select"):
+            indices = self.select(x, k)
+            values = x[indices]
+        with self.phase("feedback"):
+            self.forget(indices)
+        with self.phase("exchange"):
+            all_indices, all_values = _gathered(indices.int(), k), _gathered(values, k)
+        with self.phase("decode"):
+            grad.zero_().index_add_(0, all_indices, all_values.div_(dist.get_world_size()))
+
+    def accumulate(self, grad: Tensor) -> Tensor:
+        if self.residual.numel() == 0:
+            self.residual, self.magnitudes = torch.zeros_like(grad), torch.empty_like(grad)
+        return self.residual.add_(grad)
+
+    def select(self, x: Tensor, k: int) -> Tensor:
+        return torch.topk(torch.abs(x, out=self.magnitudes), k, sorted=False).indices
+
+    def forget(self, indices: Tensor) -> None:
+        self.residual[indices] = 0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+
+
+class DgcAllGather(TopKAllGather):
+    """DGC: a threshold from a sample, momentum correction and factor masking."""
+
+    def __init__(self, density: float) -> None:
+        super().__init__(density)
+        self.velocity = torch.empty(0)
+        self.sampler = torch.Generator().manual_seed(dist.get_rank())
+
+    def accumulate(self, grad: Tensor) -> Tensor:
+        if self.velocity.numel() == 0:
+            self.velocity = torch.zeros_like(grad)
+        return super().accumulate(self.velocity.mul_(MOMENTUM).add_(grad))
+
+    def select(self, x: Tensor, k: int) -> Tensor:
+        size = max(1, round(SAMPLE * x.numel()))
+        magnitudes = torch.abs(x, out=self.magnitudes)
+        sample = magnitudes[torch.randint(x.numel(), (size,), generator=self.sampler)]
+        threshold = torch.topk(sample, max(1, round(self.density * size))).values[-1]
+        found = torch.nonzero(magnitudes >= threshold).squeeze(1)
+        if found.numel() <= k:
+            return found
+        # Hierarchical selection: exact among the candidates.
+        return found[torch.topk(magnitudes[found], k, sorted=False).indices]
+
+    def forget(self, indices: Tensor) -> None:
+        super().forget(indices)
+        self.velocity[indices] = 0
+
+
+def _gathered(tensor: Tensor, size: int) -> Tensor:
+    """Everyone's, each padded with zeros to `size`, so that nobody has to ask for lengths."""
+    mine = torch.cat([tensor, tensor.new_zeros(size - tensor.numel())])
+    everyone = mine.new_empty(dist.get_world_size() * size)
+    dist.all_gather(list(everyone.split(size)), mine)
+    return everyone
+
+
+def _hook(hook: Callable[[Any, Any], torch.futures.Future[Tensor]], density: float) -> Hook:
+    return Hook(hook, dist.group.WORLD)
+
+
+BASELINE = "torch-dense"
+SPARSE_PEERS = ("torch-topk", "torch-dgc")
+PEERS: dict[str, Callable[[float], Method]] = {
+    BASELINE: partial(_hook, default_hooks.allreduce_hook),
+    "torch-fp16": partial(_hook, default_hooks.fp16_compress_hook),
+    "torch-bf16": partial(_hook, default_hooks.bf16_compress_hook),
+    "torch-powersgd-1": partial(power_sgd, rank=1),
+    "torch-powersgd-4": partial(power_sgd, rank=4),
+    "torch-topk": TopKAllGather,
+    "torch-dgc": DgcAllGather,
+}

@@ -1,0 +1,112 @@
+"""A Bloom filter of the indices: which they were, up to a few that they were not."""
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from thinwire.codec.index.ascending import as_words, refuse_rows
+from thinwire.codec.index.packed import spare_bits
+from thinwire.codec.parts import as_bytes
+from thinwire.errors import RecipeError, WireFormatError
+from thinwire.kernels.bitmap import words_for
+from thinwire.kernels.bloom import MOST_BITS, Filter, drawn_order, insert, positives, resolve
+from thinwire.kernels.checksum import checksum
+
+Policy = Literal["naive", "p0", "p1", "p2", "leftmost"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+_SETTINGS = struct.Struct("<QIBBH")  # salt, size in bits, hashes, policy, zero
+_MOST_HASHES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class BloomIndex:
+    """DeepReduce, section 4: -log2(fpr)/ln 2 bits an index, 14.4 at the default FPR of 0.001.
+
+    Whoever asks the filter about every row finds the indices and about fpr·rows others. A policy
+    says which of these *positives* the values that travel belong to, `support`:
+
+        p0        all of them; the only policy that loses no index
+        p1        as many as there were indices, drawn at random
+        p2        as many, those first that no other could have been taken for (Algorithm 1)
+        leftmost  as many, the first ones (section 10.4)
+        naive     the same, but values are not read again for them: from the first false positive
+                  on, every value goes to a wrong place
+
+    Deviations: bits come from a hash instead of a table (see `kernels.bloom`); and the salt, on
+    which hashes and draws depend, is a checksum of the indices that travels along, so that other
+    indices make other errors and the part can be read without knowing the step.
+
+    Time is proportional to the rows, of which more than 2^32 are refused. P2 runs on the host.
+
+    Part: the filter in 64-bit words; then salt (u64), size in bits (u32), hashes (u8), policy (u8)
+    and two zero bytes.
+    """
+
+    id: ClassVar[int] = 9
+    name: ClassVar[str] = "bloom"
+    lossless: ClassVar[bool] = False
+
+    policy: Policy = "p0"
+    fpr: float = 0.001
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise RecipeError(f"policy={self.policy!r} must be one of {', '.join(POLICIES)}")
+        if not 2.0**-_MOST_HASHES <= self.fpr < 1:
+            raise RecipeError(f"fpr={self.fpr} must be in [2^-{_MOST_HASHES}, 1)")
+
+    def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
+        """The filter; the order of the indices is lost."""
+        refuse_rows(rows, RecipeError)
+        size = math.ceil(-math.log(self.fpr) / math.log(2) ** 2 * indices.numel())
+        if size > MOST_BITS:
+            raise RecipeError(f"{indices.numel()} indices take {size} bits, above {MOST_BITS}")
+        hashes = max(1, round(-math.log2(self.fpr)))
+        salt = int(checksum(indices)) & ((1 << 64) - 1)
+        words = insert(indices.contiguous(), size, hashes, salt).words
+        packed = _SETTINGS.pack(salt, size, hashes, POLICIES.index(self.policy), 0)
+        tail = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
+        return torch.cat((as_bytes(words), tail.to(words.device)))
+
+    def support(self, part: Tensor, count: int, rows: int) -> Tensor:
+        """The ascending indices that a receiver of this part takes `count` indices for."""
+        filter, policy = _open(part, rows)
+        return choose(policy, filter, positives(filter, rows), count)
+
+    def decode(self, part: Tensor, count: int, rows: int) -> Tensor:
+        """The `count` indices of the support, where with P0 `count` is the size of all of it."""
+        filter, policy = _open(part, rows)
+        found = positives(filter, rows, most=count if policy == "p0" else None)
+        if found.numel() < count or (policy == "p0" and found.numel() != count):
+            raise WireFormatError(f"{count} rows must be positive, found {found.numel()}")
+        return choose(policy, filter, found, count)
+
+
+def choose(policy: Policy, filter: Filter, found: Tensor, count: int) -> Tensor:
+    """Those of the ascending positives `found` that a policy takes for `count` indices."""
+    if policy == "p0" or found.numel() <= count:
+        return found
+    if policy == "p1":
+        return found[drawn_order(found, filter.salt)[:count]].sort().values
+    if policy == "p2":
+        return resolve(filter, found, count)
+    return found[:count]
+
+
+def _open(part: Tensor, rows: int) -> tuple[Filter, Policy]:
+    """The filter and the policy in a part."""
+    refuse_rows(rows, WireFormatError)
+    if part.numel() < _SETTINGS.size:
+        raise WireFormatError(f"settings take {_SETTINGS.size} bytes, found {part.numel()}")
+    settings = bytes(part[-_SETTINGS.size :].tolist())
+    salt, size, hashes, policy, zero = _SETTINGS.unpack(settings)
+    if size > MOST_BITS or not 1 <= hashes <= _MOST_HASHES or policy >= len(POLICIES) or zero:
+        raise WireFormatError(f"no such settings: {size} bits, {hashes} hashes, policy {policy}")
+    words = as_words(part[: -_SETTINGS.size])
+    if words.numel() != words_for(size) or spare_bits(words, size):
+        raise WireFormatError(f"{size} bits must fill {words.numel()} words, the rest zero")
+    return Filter(words, size, hashes, salt), POLICIES[policy]

@@ -1,0 +1,28 @@
+"""Vectors of bits in torch, by way of one byte a bit."""
+
+import torch
+from torch import Tensor
+
+
+def set_bits(positions: Tensor, size: int) -> Tensor:
+    """See the package."""
+    bits = positions.new_zeros(((size + 63) // 64 * 8, 8), dtype=torch.uint8)
+    bits.view(-1).index_fill_(0, positions, 1)
+    shifts = torch.arange(8, dtype=torch.uint8, device=positions.device)
+    return (bits << shifts).sum(1, dtype=torch.uint8).view(torch.int64)
+
+
+def _spread(words: Tensor) -> Tensor:
+    """One byte a bit."""
+    shifts = torch.arange(8, dtype=torch.uint8, device=words.device)
+    return ((words.view(torch.uint8)[:, None] >> shifts) & 1).view(-1)
+
+
+def count_bits(words: Tensor) -> int:
+    """See the package."""
+    return int(_spread(words).sum(dtype=torch.int64))
+
+
+def positions(words: Tensor, count: int) -> Tensor:
+    """See the package."""
+    return _spread(words).nonzero().view(-1)

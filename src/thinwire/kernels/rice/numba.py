@@ -1,0 +1,48 @@
+"""Rice's numbers on the CPU."""
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@njit(cache=True, nogil=True)
+def _from_indices(indices: NDArray[np.int64], low_bits: int, out: NDArray[np.int64]) -> bool:
+    mask = (np.int64(1) << low_bits) - 1
+    before, high, lowest = np.int64(-1), np.int64(0), np.int64(0)
+    for i in range(indices.size):
+        gap = indices[i] - before - 1
+        before = indices[i]
+        lowest = min(lowest, gap)
+        high += gap >> low_bits
+        out[i] = high << low_bits | gap & mask
+    return bool(lowest >= 0)
+
+
+@njit(cache=True, nogil=True)
+def _to_indices(
+    numbers: NDArray[np.int64], low_bits: int, rows: int, out: NDArray[np.int64]
+) -> bool:
+    mask = (np.int64(1) << low_bits) - 1
+    before, high, sound = np.int64(-1), np.int64(0), True
+    for i in range(numbers.size):
+        gap = (numbers[i] & ~mask) - high | numbers[i] & mask
+        high = numbers[i] & ~mask
+        # Before it can pass 2^63 it passes `rows`; from there on nothing matters any more.
+        sound &= 0 <= gap < rows - before - 1
+        before += gap + 1
+        out[i] = before
+    return sound
+
+
+def from_indices(indices: Tensor, low_bits: int) -> tuple[Tensor, bool]:
+    """See the package."""
+    out = torch.empty_like(indices)
+    return out, bool(_from_indices(indices.numpy(), low_bits, out.numpy()))
+
+
+def to_indices(numbers: Tensor, low_bits: int, rows: int) -> tuple[Tensor, bool]:
+    """See the package."""
+    view = numbers.numpy()
+    return numbers, bool(_to_indices(view, low_bits, rows, view))

@@ -1,0 +1,179 @@
+"""The lab: a network, the processes in it, and their end."""
+
+import atexit
+import itertools
+import os
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any, Literal
+
+from thinwire.lab import processes
+from thinwire.lab.errors import LabError
+from thinwire.lab.launch import launches
+from thinwire.lab.network import PREFIX, LinkCount, Network, Node, count_link
+from thinwire.lab.probe import RateCheck, check_rate
+from thinwire.lab.shape import Shape, bits_per_second, seconds
+
+FIRST_PORT = 29500  # free for sure: the namespaces are new; each start takes the next
+Check = Literal["refuse", "warn", "skip"]
+_serials = itertools.count()
+
+
+class Lab:
+    """A small cluster on this machine, for the length of a `with` block.
+
+    `rate` shapes every link in both directions (None: unshaped), `burst` is the token bucket's
+    in bytes. `delay` (one way, as "5ms") and `loss` (percent) need a kernel with netem. `check`
+    says what happens if the rate turns out more than 10 % off. With `loopback` there are no
+    namespaces and no links: all nodes are this machine.
+
+    However the block is left, by an error, Ctrl-C, SIGTERM or SIGHUP, what it made is gone after.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 2,
+        rate: str | None = "1gbit",
+        *,
+        burst: int | None = None,
+        delay: str | None = None,
+        loss: float = 0.0,
+        loopback: bool = False,
+        check: Check = "refuse",
+    ) -> None:
+        self.check = check
+        self.rate_check: RateCheck | None = None
+        self._processes: list[processes.Process] = []
+        self._ports = itertools.count(FIRST_PORT)
+        self._at_start: list[LinkCount] = []
+        self._restore: dict[int, Any] = {}
+        if loopback:
+            self.shape, self.network = Shape(), None
+            self.nodes = [Node(i, "127.0.0.1", _loopback_interface()) for i in range(nodes)]
+            self.name = f"{PREFIX}-{os.getpid()}-loopback{next(_serials)}"
+        else:
+            bits = None if rate is None else bits_per_second(rate)
+            self.shape = Shape(bits, burst, seconds(delay) if delay else 0.0, loss)
+            self.network = Network(nodes, self.shape)
+            self.nodes, self.name = self.network.nodes, self.network.name
+
+    def __enter__(self) -> "Lab":
+        self._exit_on_signals()
+        atexit.register(self.close)
+        try:
+            if self.network is not None:
+                self.network.build()
+                self._check_rate()
+                self._at_start = [count_link(node) for node in self.nodes]
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def run(
+        self,
+        command: Sequence[str],
+        workers_per_node: int = 1,
+        *,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        **streams: processes.Stream,
+    ) -> int:
+        """Run a command on all nodes; zero, or the status of the first process that failed."""
+        try:
+            started = self.start(command, workers_per_node, env=env, **streams)
+            return processes.wait_all(started, timeout_s)
+        finally:
+            self.end_processes()
+
+    def start(
+        self,
+        command: Sequence[str],
+        workers_per_node: int = 1,
+        *,
+        env: Mapping[str, str] | None = None,
+        **streams: processes.Stream,
+    ) -> list[processes.Process]:
+        """Start a command on all nodes, in rank order, and leave it running."""
+        port = next(self._ports) if self.network is not None else _free_port()
+        begun = []
+        for launch in launches(command, self.nodes, workers_per_node, port):
+            argv, variables = launch.node.command(launch.argv), {**launch.env, **(env or {})}
+            process = processes.start(argv, variables, self.name, **streams)
+            self._processes.append(process)
+            begun.append(process)
+        return begun
+
+    def counters(self) -> list[LinkCount]:
+        """What crossed each node's link since the block was entered; none on the loopback."""
+        now = [count_link(node) for node in self.nodes] if self.network is not None else []
+        return [late - early for late, early in zip(now, self._at_start, strict=True)]
+
+    def end_processes(self) -> None:
+        """End all that was started and still runs."""
+        processes.end(self._processes, self.name)
+        self._processes.clear()
+
+    def close(self) -> None:
+        """End the processes, remove the network. A second call finds nothing to do."""
+        if self._processes:
+            self.end_processes()
+        if self.network is not None:
+            self.network.remove()
+        atexit.unregister(self.close)
+        for number, handler in self._restore.items():
+            signal.signal(number, handler)
+        self._restore.clear()
+
+    def _check_rate(self) -> None:
+        """Both directions of the first two links; all are made by the same commands."""
+        if self.shape.rate is None or self.check == "skip" or len(self.nodes) < 2:
+            return
+        first, second = self.nodes[:2]
+        there, back = (check_rate(*ends, self.shape) for ends in ((first, second), (second, first)))
+        self.rate_check = max(there, back, key=lambda found: found.off)
+        if self.rate_check.holds:
+            return
+        complaint = f"the links do not carry their rate: {self.rate_check}"
+        if self.check == "refuse":
+            raise LabError(f"{complaint}; a busy machine may be the cause (check='warn' goes on)")
+        warnings.warn(complaint, stacklevel=3)
+
+    def _exit_on_signals(self) -> None:
+        """Let SIGTERM and SIGHUP unwind the stack, as SIGINT does, unless somebody has plans."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                self._restore[number] = signal.signal(number, _exit)
+
+
+def unavailable() -> str | None:
+    """Why there can be no namespaces with shaped links here; None if there can."""
+    try:
+        with Lab(nodes=1, rate="100mbit"):
+            return None
+    except LabError as error:
+        return str(error)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _loopback_interface() -> str:
+    return "lo" if sys.platform == "linux" else "lo0"
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port

@@ -1,0 +1,120 @@
+"""What each node is told to run: torchrun once, or a plain command once a worker."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from thinwire.lab.errors import LabError
+from thinwire.lab.network import Node
+
+_TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
+_OURS = (
+    "nnodes",
+    "nproc-per-node",
+    "node-rank",
+    "master-addr",
+    "master-port",
+    "local-addr",
+    "standalone",
+    "rdzv-backend",
+    "rdzv-endpoint",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One process to start."""
+
+    node: Node
+    argv: list[str]
+    env: dict[str, str]
+
+
+def launches(
+    command: Sequence[str], nodes: Sequence[Node], workers_per_node: int, port: int
+) -> list[Launch]:
+    """In rank order. torchrun gets its options, any other command the variables it would set."""
+    if not command:
+        raise LabError("there is no command to run")
+    if workers_per_node < 1:
+        raise LabError(f"workers_per_node={workers_per_node} must be at least 1")
+    world = len(nodes) * workers_per_node
+    master = nodes[0].address
+    after = _torchrun_ends(command)
+    if after is not None:
+        _refuse_ours(command[after:])
+        return [
+            Launch(
+                node,
+                [*command[:after], *_where(node, nodes, workers_per_node, port), *command[after:]],
+                _surroundings(node, world),
+            )
+            for node in nodes
+        ]
+    return [
+        Launch(node, list(command), _surroundings(node, world) | rank_variables)
+        for node in nodes
+        for rank_variables in _ranks(node, len(nodes), workers_per_node, master, port)
+    ]
+
+
+def _torchrun_ends(command: Sequence[str]) -> int | None:
+    """Where torchrun's own options begin; None if this is not torchrun."""
+    if Path(command[0]).name == "torchrun":
+        return 1
+    for i, word in enumerate(command[:-1]):
+        if word == "-m" and command[i + 1] in _TORCHRUN:
+            return i + 2
+    return None
+
+
+def _refuse_ours(options: Sequence[str]) -> None:
+    for word in options:
+        if not word.startswith("-"):
+            return  # the script: what follows is its own
+        name = word.lstrip("-").partition("=")[0].replace("_", "-")
+        if name in _OURS:
+            raise LabError(f"leave out {word}: the lab tells torchrun where its nodes are")
+
+
+def _where(node: Node, nodes: Sequence[Node], workers_per_node: int, port: int) -> list[str]:
+    options = {
+        "--nnodes": len(nodes),
+        "--nproc-per-node": workers_per_node,
+        "--node-rank": node.index,
+        "--master-addr": nodes[0].address,
+        "--master-port": port,
+        "--local-addr": node.address,  # or torchrun asks a name server that is not there
+    }
+    return [str(word) for option in options.items() for word in option]
+
+
+def _surroundings(node: Node, world: int) -> dict[str, str]:
+    threads = max(1, (os.cpu_count() or 1) // world)  # all nodes share this machine's cores
+    return {
+        "GLOO_SOCKET_IFNAME": node.interface,
+        "NCCL_SOCKET_IFNAME": node.interface,
+        "TP_SOCKET_IFNAME": node.interface,
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
+        # Every connection would be warned of: there is no name server to ask for the peer's name.
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
+    }
+
+
+def _ranks(
+    node: Node, nodes: int, workers_per_node: int, master: str, port: int
+) -> list[dict[str, str]]:
+    return [
+        {
+            "RANK": str(node.index * workers_per_node + local),
+            "LOCAL_RANK": str(local),
+            "WORLD_SIZE": str(nodes * workers_per_node),
+            "LOCAL_WORLD_SIZE": str(workers_per_node),
+            "GROUP_RANK": str(node.index),
+            "GROUP_WORLD_SIZE": str(nodes),
+            "MASTER_ADDR": master,
+            "MASTER_PORT": str(port),
+        }
+        for local in range(workers_per_node)
+    ]

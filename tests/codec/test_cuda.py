@@ -1,0 +1,56 @@
+"""The same bytes on a GPU as on the CPU, and no waiting for the GPU on the way out."""
+
+import pytest
+import torch
+
+from thinwire.types import Selection, Sparse
+
+from .cases import PAIRS, bits_of, context, random_sparse, random_values
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+SELECTIONS: dict[str, Selection] = {
+    "sparse": random_sparse(5000, 1303, extreme=True),
+    "unordered": random_sparse(5000, 700, torch.float64, ordered=False, extreme=True),
+    "rows": random_sparse(300, 77, width=5),
+    "dense": random_values(100_003, torch.float32, seed=8),
+    "empty": random_sparse(10, 0),
+}
+
+
+def on_gpu(s: Selection) -> Selection:
+    if isinstance(s, Sparse):
+        return Sparse(s.indices.cuda(), s.values.cuda(), s.numel, s.ordered)
+    return s.cuda()
+
+
+@pytest.mark.parametrize("form", SELECTIONS)
+@pytest.mark.parametrize("name", PAIRS)
+def test_gpu_and_cpu_write_and_read_the_same(name: str, form: str) -> None:
+    pair, s = PAIRS[name], SELECTIONS[form]
+    wire = pair.encode(s, context())
+    gpu_wire = pair.encode(on_gpu(s), context())
+    assert gpu_wire.is_cuda
+    assert torch.equal(gpu_wire.cpu(), wire)
+    out, gpu_out = pair.decode(wire, context()), pair.decode(gpu_wire, context())
+    if isinstance(out, Sparse) and isinstance(gpu_out, Sparse):
+        assert torch.equal(gpu_out.indices.cpu(), out.indices)
+        out, gpu_out = out.values, gpu_out.values
+    assert isinstance(out, torch.Tensor)
+    assert isinstance(gpu_out, torch.Tensor)
+    assert gpu_out.is_cuda
+    assert torch.equal(bits_of(gpu_out.cpu()), bits_of(out))
+
+
+SIZED_BY_THEIR_DATA = {"rice+raw", "varint+raw", "rle+raw", "huffman+raw"}
+
+
+@pytest.mark.parametrize("name", PAIRS.keys() - SIZED_BY_THEIR_DATA)
+def test_encoding_does_not_wait(name: str) -> None:
+    selections = [on_gpu(s) for s in SELECTIONS.values()]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for s in selections:
+            PAIRS[name].encode(s, context())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,74 @@
+"""Law 8: stop, save, load, go on = never stopped; and at another P nothing is lost."""
+
+import io
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from contracts import ranks
+from contracts.cases import DTYPES, Case, Layer, everything
+from contracts.strategies import ranks as sizes
+from contracts.test_conservation import check
+
+LAYERS = (
+    Layer((900,)),
+    Layer((30, 20), "bfloat16", "transposed"),
+    Layer((200,), "float64"),
+    Layer(()),
+    Layer((0,)),
+)
+
+
+@pytest.mark.parametrize("size", sizes)
+@pytest.mark.parametrize("recipe", everything())
+def test_bit_for_bit(cluster, recipe, size):
+    case = Case(recipe, LAYERS, steps=5, seed=5, settings={"density": 0.05})
+    for went_on, resumed in cluster.run(ranks.stop_and_go, size, case, 3):
+        assert resumed == went_on
+
+
+@pytest.mark.parametrize("unit", ["tensor", "bucket", "model"])
+def test_bit_for_bit_whatever_the_unit(cluster, unit):
+    layers = tuple(Layer((n,), dtype) for n in (300, 70) for dtype in DTYPES)
+    settings = {"density": 0.05, "unit": unit, "bypass": 100}
+    case = Case("topk", layers, steps=5, settings=settings)
+    for went_on, resumed in cluster.run(ranks.stop_and_go, 3, case, 2):
+        assert resumed == went_on
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, 3), (3, 2), (5, 8)])
+@pytest.mark.parametrize("recipe", everything())
+def test_at_another_size_the_waiting_mass_is_kept(cluster, recipe, old, new):
+    case = Case(recipe, LAYERS, steps=3, seed=5, settings={"density": 0.05})
+    saved = cluster.run(ranks.states, old, case)
+    before, after = mass(saved), mass(cluster.run(ranks.resaved, new, case, saved))
+    assert before.keys() == after.keys()
+    for key, total in before.items():
+        eps = torch.finfo(torch.float64 if key.startswith("layer.2/") else torch.float32).eps
+        assert bool(((after[key].sum - total.sum).abs() <= old * eps * total.magnitude).all()), key
+    # And the laws hold as training goes on from there.
+    check(cluster.run(ranks.train, new, case, saved))
+
+
+@dataclass
+class Mass:
+    """A sum over ranks, element by element, and that of the magnitudes."""
+
+    sum: Tensor
+    magnitude: Tensor
+
+
+def mass(files: list[bytes]) -> dict[str, Mass]:
+    """What waits on all ranks together; P times what is a mean over them."""
+    found: dict[str, Mass] = {}
+    for file in files:
+        state = torch.load(io.BytesIO(file), weights_only=True)
+        for name, tensors in state["tensors"].items():
+            for key in (key for key in tensors if key.startswith("feedback/")):
+                x = tensors[key].double()
+                one = found.setdefault(f"{name}/{key}", Mass(x * 0, x * 0))
+                one.sum += x
+                one.magnitude += x.abs()
+    return found

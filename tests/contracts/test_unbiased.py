@@ -1,0 +1,43 @@
+"""Law 1 for pieces that do not conserve: right on average, and never further off than they say."""
+
+import math
+
+import pytest
+
+import thinwire as tw
+from contracts import ranks
+from contracts.cases import Case, Layer, everything
+from contracts.laws import uses_estimates
+
+STEPS = 150
+
+
+def unbiased_recipes() -> list[str]:
+    pipelines = {name: Case(name, ()).pipeline() for name in everything()}
+    return [n for n, p in pipelines.items() if not p.conserves and not uses_estimates(p)]
+
+
+def test_the_ones_that_do_not_conserve_are_known():
+    assert {"terngrad", "qsgd"} <= set(unbiased_recipes()) <= set(tw.recipes())
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("recipe", unbiased_recipes())
+def test_right_on_average(cluster, recipe, size):
+    case = Case(recipe, (Layer((60,)),), steps=STEPS, seed=3)
+    for true_mean, mean, variance, error in cluster.run(ranks.samples, size, case):
+        assert error <= 1
+        assert sum(variance) > 0, "nothing was rounded: this test proves nothing"
+        for expected, found, spread in zip(true_mean, mean, variance, strict=True):
+            # Six standard errors, and what float32 rounds.
+            assert abs(found - expected) <= 6 * math.sqrt(spread / STEPS) + 1e-5 * abs(expected)
+
+
+@pytest.mark.parametrize("recipe", unbiased_recipes())
+def test_ranks_round_independently(cluster, recipe):
+    """The same gradient everywhere: P independent roundings have a P-th of the variance."""
+    layer = Layer((200,), content="tied")
+    one = cluster.run(ranks.samples, 1, Case(recipe, (layer,), steps=100, seed=3))
+    four = cluster.run(ranks.samples_of_rank_0, 4, Case(recipe, (layer,), steps=100, seed=3))
+    ratio = sum(four[0][2]) / sum(one[0][2])
+    assert 0.2 < ratio < 0.3

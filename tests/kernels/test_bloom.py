@@ -1,0 +1,62 @@
+"""Bloom filters: nothing is lost, the rate is honest, Numba and torch agree bit for bit."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thinwire.kernels.bloom import insert, numba, positives, reference, resolve
+
+SETS = st.sets(st.integers(0, 999), max_size=60).map(
+    lambda rows: torch.tensor(sorted(rows), dtype=torch.int64)
+)
+
+
+@given(rows=SETS, bits=st.integers(1, 15), hashes=st.integers(1, 12), salt=st.integers(0, 2**64))
+def test_numba_is_the_reference(rows: torch.Tensor, bits: int, hashes: int, salt: int) -> None:
+    size = bits * rows.numel()
+    filter = insert(rows, size, hashes, salt)
+    assert torch.equal(filter.words, reference.insert(rows, size, hashes, salt))
+    found = positives(filter, 1000)
+    assert torch.equal(reference.positives(filter, 1000, 1000), found)
+    assert torch.isin(rows, found).all()
+    for count in {0, rows.numel(), found.numel()}:
+        picked = resolve(filter, found, count)
+        assert torch.equal(reference.resolve(filter, found, count), picked)
+        assert picked.numel() == count
+        assert torch.isin(picked, found).all()
+        assert bool((picked[1:] > picked[:-1]).all())
+
+
+@pytest.mark.parametrize(("rate", "bits", "hashes"), [(0.001, 14.378, 10), (0.01, 9.585, 7)])
+def test_the_rate_is_honest(rate: float, bits: float, hashes: int) -> None:
+    """Double hashing and the range reduction cost nothing that can be seen."""
+    rows, count = 2_000_000, 20_000
+    draw = torch.Generator().manual_seed(2)
+    held = torch.randperm(rows, generator=draw)[:count].sort().values
+    filter = insert(held, int(bits * count), hashes, salt=5)
+    false = positives(filter, rows).numel() - count
+    expected = rate * (rows - count)
+    assert abs(false - expected) < 5 * expected**0.5 + 0.03 * expected
+
+
+def test_conflict_sets_find_most_of_what_was_put_in() -> None:
+    """DeepReduce, Algorithm 1: a positive with a bit of its own is true and always chosen."""
+    rows, count = 200_000, 2000
+    held = torch.randperm(rows, generator=torch.Generator().manual_seed(1))[:count].sort().values
+    filter = insert(held, int(14.378 * count), 10, salt=3)
+    found = positives(filter, rows)
+    bits = reference.probes(found, filter.size, filter.hashes, filter.salt)
+    users = torch.bincount(torch.cat([b.unique() for b in bits]), minlength=filter.size)
+    certain = found[(users[bits] == 1).any(1)]
+    assert torch.isin(certain, held).all()
+    picked = resolve(filter, found, count)
+    assert torch.isin(certain, picked).all()
+    assert torch.isin(picked, held).float().mean() > 0.99
+    assert torch.isin(found, held).float().mean() < 0.95
+
+
+def test_the_search_stops() -> None:
+    filter = insert(torch.arange(100), 64, 1, salt=0)  # all bits set or nearly
+    assert positives(filter, 2**24, most=10).numel() <= 2**20
+    assert numba.positives(filter, 0, 0).numel() == 0

@@ -1,0 +1,299 @@
+"""The Synchronizer: many tensors over many steps, by name."""
+
+import io
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import thinwire as tw
+
+TIMEOUT = timedelta(seconds=15)
+
+
+def open_sync(recipe, group=None, **settings):
+    return tw.Synchronizer(recipe, group, timeout=TIMEOUT, **settings)
+
+
+def pieces(state, name, key="residual"):
+    return state["tensors"][name][f"feedback/{key}"]
+
+
+# What the ranks do.
+
+
+def mean_of_ranks(group, rank, size, recipe, shape):
+    sync = open_sync(recipe, group)
+    grad = torch.full(shape, float(rank))
+    mean = sync.average("w", grad)
+    return mean.tolist(), mean is grad, mean.data_ptr() == grad.data_ptr()
+
+
+def top_one_of_each(group, rank, size):
+    """Each rank's largest element is its own index; all others wait."""
+    sync = open_sync(tw.recipe("topk", density=0.25, bypass=0), group)
+    grad = torch.tensor([1.0, 1.0, 1.0, 1.0])
+    grad[rank] = 8.0
+    update = sync.average("w", grad).tolist()
+    return update, pieces(sync.state_dict(), "w").tolist()
+
+
+def many_tensors(group, rank, size, unit):
+    """More tensors than the worker can have in flight, of mixed dtypes and sizes."""
+    sync = open_sync(tw.recipe("topk", density=1.0, bypass=20, unit=unit), group)
+    dtypes = (torch.float32, torch.float64, torch.bfloat16)
+    grads = {f"w{i}": torch.full((i,), float(rank), dtype=dtypes[i % 3]) for i in range(40)}
+    for _ in range(3):
+        means = sync.average_all({name: grad.clone() for name, grad in grads.items()})
+        assert list(means) == list(grads)
+    return all(
+        means[n].dtype == g.dtype and bool((means[n] == (size - 1) / 2).all())
+        for n, g in grads.items()
+    )
+
+
+def on_a_subgroup(group, rank, size):
+    """Odd and even ranks average among themselves; rank 0 belongs to one group more."""
+    dist.new_group([0])
+    members = [[r for r in range(size) if r % 2 == parity] for parity in (0, 1)]
+    groups = [dist.new_group(m) for m in members]
+    sync = open_sync("dense", groups[rank % 2])
+    return sync.average("w", torch.tensor([float(rank)])).item(), sync.state_dict()["rank"]
+
+
+def one_after_the_other(group, rank, size, times):
+    """Synchronizers opened and closed in turn, as in a notebook."""
+    means = []
+    for turn in range(times):
+        sync = open_sync("dense", group)
+        means.append(sync.average("w", torch.tensor([float(rank + turn)])).item())
+        dist.barrier(group)
+        sync.close()
+    return means
+
+
+def side_by_side(group, rank, size):
+    """Two at once do not hear each other."""
+    one, two = open_sync("dense", group), open_sync("topk(1.0)", group, seed=1)
+    a = one.average("w", torch.tensor([float(rank)])).item()
+    b = two.average("w", torch.tensor([10.0 * rank])).item()
+    return a, b
+
+
+def coo_gradients(group, rank, size, dtype, rows, picks):
+    """Embedding gradients: `picks[rank]` are the rows looked up, with repetition."""
+    sync = open_sync("topk(0.01)", group)
+    indices = torch.tensor(picks[rank], dtype=torch.int64)
+    values = torch.full((len(indices), 3), float(rank + 1), dtype=dtype)
+    grad = torch.sparse_coo_tensor(indices[None], values, (rows, 3), check_invariants=False)
+    dense = torch.ones(5) * rank
+    means = sync.average_all({"embedding": grad, "bias": dense})
+    mean = means["embedding"]
+    return mean.is_sparse, mean.dtype, mean.to_dense().tolist(), means["bias"].tolist()
+
+
+def unused_in_a_step(group, rank, size):
+    """A tensor that no rank brings keeps what waits."""
+    sync = open_sync(tw.recipe("topk", density=0.5, bypass=0, unit="model"), group)
+    a, b = torch.tensor([4.0, 1.0]), torch.tensor([3.0, 2.0])
+    sync.average_all({"a": a.clone(), "b": b.clone()})
+    before = sync.state_dict()
+    sync.average_all({"a": a.clone()})
+    during = sync.state_dict()
+    sync.average_all({"a": torch.zeros(2), "b": torch.zeros(2)})
+    return (
+        pieces(before, "b").tolist(),
+        pieces(during, "b").tolist(),
+        [pieces(before, "a").tolist(), pieces(during, "a").tolist()],
+    )
+
+
+# The tests.
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        tw.Pipeline(),
+        "topk(1.0)",
+        "topk(0.5) | raw | allgather | residual",
+        {"recipe": "dense"},
+        '{"recipe": "dense", "unit": "model"}',
+    ],
+    ids=["pipeline", "call", "pieces", "dict", "json"],
+)
+def test_any_way_to_write_a_recipe(cluster, recipe, size):
+    """Twelve elements bypass compression, so the mean is exact."""
+    for mean, same, in_place in cluster.run(mean_of_ranks, size, recipe, (3, 4)):
+        assert mean == [[(size - 1) / 2] * 4] * 3
+        assert same
+        assert in_place
+
+
+def test_what_is_sent_is_averaged_and_what_is_not_waits(cluster):
+    for rank, (update, residual) in enumerate(cluster.run(top_one_of_each, 4)):
+        assert update == [2, 2, 2, 2]
+        assert residual == [0 if i == rank else 1 for i in range(4)]
+
+
+@pytest.mark.parametrize("unit", ["tensor", "bucket", "model"])
+def test_many_tensors_of_many_kinds(cluster, unit):
+    assert all(cluster.run(many_tensors, 3, unit))
+
+
+def test_a_subgroup_of_ranks(cluster):
+    results = cluster.run(on_a_subgroup, 5)
+    assert results == [(2.0, 0), (2.0, 0), (2.0, 1), (2.0, 1), (2.0, 2)]
+
+
+def test_one_after_the_other(cluster):
+    assert cluster.run(one_after_the_other, 3, 4) == [[1.0, 2.0, 3.0, 4.0]] * 3
+
+
+def test_two_side_by_side(cluster):
+    assert cluster.run(side_by_side, 3) == [(1.0, 10.0)] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_embedding_gradients_come_back_as_coo_without_loss(cluster, dtype):
+    picks = [[0, 2, 2], [], [2, 4]]
+    expected = [[0.0] * 3 for _ in range(5)]
+    for rank, rows in enumerate(picks):
+        for row in rows:
+            expected[row] = [v + rank + 1 for v in expected[row]]
+    mean = (torch.tensor(expected) / 3).to(dtype)
+    for sparse, found, values, bias in cluster.run(coo_gradients, 3, dtype, 5, picks):
+        assert sparse
+        assert found == dtype
+        torch.testing.assert_close(torch.tensor(values, dtype=dtype), mean)
+        assert bias == [1.0] * 5
+
+
+def test_embedding_gradients_that_nobody_has(cluster):
+    for _, _, values, _ in cluster.run(coo_gradients, 2, torch.float32, 4, [[], []]):
+        assert values == [[0.0] * 3] * 4
+
+
+def test_a_tensor_unused_everywhere_keeps_its_residual(cluster):
+    for before, during, residuals_of_a in cluster.run(unused_in_a_step, 2):
+        assert before == during == [0.0, 2.0]
+        assert residuals_of_a == [[0.0, 1.0], [0.0, 2.0]]
+
+
+def test_no_gradients_at_all():
+    assert open_sync("topk").average_all({}) == {}
+
+
+def test_what_stats_say():
+    sync = open_sync(tw.recipe("topk", density=0.1, bypass=10))
+    for _ in range(2):
+        sync.average_all({"large": torch.randn(50), "small": torch.randn(10)})
+    stats = sync.stats()
+    assert set(stats["tensors"]) == {"large", "small"}
+    large, small, total = stats["tensors"]["large"], stats["tensors"]["small"], stats["total"]
+    assert (large["steps"], large["numel"], large["k"], large["density"]) == (2, 50, 5, 0.1)
+    assert (small["steps"], small["numel"], small["k"], small["density"]) == (2, 10, 10, 1.0)
+    assert (total["steps"], total["numel"], total["k"], total["density"]) == (2, 60, 15, 0.25)
+    assert total["bytes_sent"] == total["bytes_received"] == total["dense_bytes"] == 0  # P = 1
+    assert {"feedback", "select", "encode", "exchange", "decode"} == set(large["seconds"])
+
+
+def test_what_a_state_dict_holds():
+    sync = open_sync(tw.recipe("dgc", density=0.1, bypass=5), seed=3)
+    sync.average_all({"large": torch.randn(50), "small": torch.randn(5)})
+    state = sync.state_dict()
+    assert (state["version"], state["seed"], state["world"], state["rank"]) == (1, 3, 1, 0)
+    assert "Momentum" in state["recipe"]
+    assert set(state["tensors"]) == {"large", "small"}
+    assert pieces(state, "large").shape == pieces(state, "large", "velocity").shape == (50,)
+    assert state["tensors"]["large"]["step"].item() == 1
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    torch.load(file, weights_only=True)  # numbers, strings and tensors only
+
+
+def test_a_state_dict_is_a_copy():
+    sync = open_sync(tw.recipe("topk", density=0.1, bypass=0))
+    sync.average("w", torch.arange(20.0))
+    first = sync.state_dict()
+    kept = pieces(first, "w").clone()
+    sync.average("w", torch.arange(20.0))
+    assert torch.equal(pieces(first, "w"), kept)
+    pieces(sync.state_dict(), "w").fill_(torch.nan)
+    assert not pieces(sync.state_dict(), "w").isnan().any()
+
+
+def test_state_follows_the_name_into_another_unit():
+    """DDP rebuilds its buckets after the first step."""
+    recipe = tw.recipe("topk", density=0.5, bypass=0, unit="model")
+    sync = open_sync(recipe)
+    sync.average_all({"a": torch.tensor([4.0, 1.0]), "b": torch.tensor([3.0, 2.0])})
+    sync.average_all({"b": torch.tensor([0.0, 0.0]), "a": torch.tensor([0.0, 0.5])})
+    state = sync.state_dict()
+    assert pieces(state, "a").tolist() == [0.0, 0.0]
+    assert pieces(state, "b").tolist() == [0.0, 0.0]
+    assert state["tensors"]["a"]["step"].item() == 2
+
+
+def test_a_state_that_was_not_used_yet_is_saved_again():
+    """Loading and saving without a step in between loses nothing."""
+    recipe = tw.recipe("dgc", density=0.1, bypass=0)
+    sync = open_sync(recipe)
+    sync.average("w", torch.randn(30))
+    saved = sync.state_dict()
+    fresh = open_sync(recipe)
+    fresh.load_state_dict(saved)
+    again = fresh.state_dict()
+    assert again["tensors"]["w"].keys() == saved["tensors"]["w"].keys()
+    for key, value in saved["tensors"]["w"].items():
+        assert torch.equal(again["tensors"]["w"][key], value)
+
+
+def state_of_topk(**changes):
+    sync = open_sync(tw.recipe("topk", density=0.1, bypass=0))
+    sync.average("w", torch.randn(30))
+    return sync.state_dict() | changes
+
+
+def test_refuses_a_state_of_another_version():
+    with pytest.raises(tw.RecipeError, match="version 99"):
+        open_sync("topk").load_state_dict(state_of_topk(version=99))
+
+
+def test_refuses_one_ranks_state_of_another_world():
+    with pytest.raises(tw.RecipeError, match=r"saved by 4 ranks .* has 1"):
+        open_sync("topk").load_state_dict(state_of_topk(world=4))
+
+
+def test_refuses_a_state_of_another_feedback():
+    sync = open_sync(tw.recipe("dgc", bypass=0))
+    with pytest.raises(tw.RecipeError, match="'feedback/velocity'"):
+        sync.load_state_dict(state_of_topk())
+        sync.average("w", torch.randn(30))
+
+
+def test_refuses_a_state_of_another_size():
+    sync = open_sync(tw.recipe("topk", bypass=0))
+    with pytest.raises(tw.RecipeError, match="has 30 elements, the tensor has 31"):
+        sync.load_state_dict(state_of_topk())
+        sync.average("w", torch.randn(31))
+
+
+def test_refuses_a_list_that_is_not_all_ranks():
+    with pytest.raises(tw.RecipeError, match="2"):
+        open_sync("topk").load_state_dict([state_of_topk(world=2, rank=0)])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+def test_refuses_what_is_no_gradient(dtype):
+    with pytest.raises(tw.ThinwireError, match=str(dtype)):
+        open_sync(tw.recipe("topk", bypass=0)).average("w", torch.ones(30, dtype=dtype))
+
+
+def test_close_twice():
+    sync = open_sync("topk")
+    sync.close()
+    sync.close()

@@ -1,0 +1,85 @@
+"""Writes the golden files: `python -m tests.wire.make_golden` from the repository's root.
+
+A golden file freezes version 1 of the wire format. Run this for a codec that is new; an old file
+that would change means the format changed, and then the container's version must change too.
+Existing files are therefore kept unless they are deleted first.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from thinwire.codec import INDEX_CODECS, VALUE_CODECS, Pair, QsgdValue
+from thinwire.codec.index.bloom import POLICIES, BloomIndex
+from thinwire.types import Communicator, Selection, Sparse, StepContext
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@dataclass
+class Peer:
+    """A rank that only has a number."""
+
+    rank: int = 1
+    size: int = 2
+
+
+CONTEXT = StepContext("layer.weight", step=5, seed=42, comm=cast(Communicator, Peer()))
+
+# Every value is a small multiple of a power of two, so that no library's rounding is in the files.
+RAMP = torch.tensor([0.0, 1.0, -2.0, 0.5, 0.0, -0.25, 3.0, 1.5, -1.0, 0.125, 2.5, -0.5, 0.75])
+
+SELECTIONS: dict[str, Selection] = {
+    "sparse": Sparse(torch.arange(13) * 7 + 2, RAMP, 100),
+    "unordered": Sparse(torch.tensor([70, 3, 41]), RAMP[1:4].double(), 90, ordered=False),
+    "rows": Sparse(torch.tensor([1, 4]), RAMP[:6].reshape(2, 3), 18),
+    "dense": RAMP,
+    "empty": Sparse(torch.empty(0, dtype=torch.int64), torch.empty(0), 10),
+}
+
+CODECS: dict[str, Pair] = (
+    {f"raw+{name}": Pair(value=piece()) for name, piece in VALUE_CODECS.items()}
+    | {f"{name}+raw": Pair(index=piece()) for name, piece in INDEX_CODECS.items()}
+    | {"raw+qsgd-3-max": Pair(value=QsgdValue(bits=3, bucket=4, norm="max"))}
+)
+
+# Bloom filters have parts before they have wires: no codec of two halves knows their support yet.
+BLOOM_FILE = GOLDEN.parent / "golden_bloom_v1.json"
+BLOOM = (torch.arange(40) * 97 + 13, 4000, 0.01)  # indices, rows, FPR
+
+NAMES = [(codec, form) for codec in CODECS for form in SELECTIONS]
+
+
+def path(codec: str, form: str) -> Path:
+    return GOLDEN / f"{codec}_{form}_v1.bin"
+
+
+def main() -> None:
+    GOLDEN.mkdir(exist_ok=True)
+    for codec, form in NAMES:
+        if not path(codec, form).exists():
+            wire = CODECS[codec].encode(SELECTIONS[form], CONTEXT)
+            path(codec, form).write_bytes(wire.numpy().tobytes())
+            print("wrote", path(codec, form).name, wire.numel(), "bytes")
+    if not BLOOM_FILE.exists():
+        BLOOM_FILE.write_text(json.dumps(bloom_parts(), indent=1) + "\n")
+        print("wrote", BLOOM_FILE.name)
+
+
+def bloom_parts() -> dict[str, dict[str, str | list[int]]]:
+    """For each policy the part, and the indices that it stands for."""
+    indices, rows, fpr = BLOOM
+    parts: dict[str, dict[str, str | list[int]]] = {}
+    for policy in POLICIES:
+        codec = BloomIndex(policy, fpr)
+        part = codec.encode(indices, rows, True)
+        support = codec.support(part, indices.numel(), rows).tolist()
+        parts[policy] = {"part": bytes(part.tolist()).hex(), "support": support}
+    return parts
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The wire format is frozen: what was written once is written and read for ever."""
+
+import pytest
+import torch
+
+from thinwire.types import Sparse
+
+from .make_golden import CODECS, CONTEXT, GOLDEN, NAMES, SELECTIONS, path
+
+
+@pytest.mark.parametrize(("codec", "form"), NAMES)
+def test_golden(codec: str, form: str) -> None:
+    pair, s = CODECS[codec], SELECTIONS[form]
+    golden = torch.frombuffer(bytearray(path(codec, form).read_bytes()), dtype=torch.uint8)
+    assert pair.encode(s, CONTEXT).tolist() == golden.tolist()
+
+    out = pair.decode(golden, CONTEXT)
+    assert isinstance(out, Sparse) is isinstance(s, Sparse)
+    values, expected = out, s
+    if isinstance(s, Sparse) and isinstance(out, Sparse):
+        assert torch.equal(out.indices, s.indices)
+        assert (out.numel, out.ordered) == (s.numel, s.ordered)
+        values, expected = out.values, s.values
+    assert isinstance(values, torch.Tensor)
+    assert isinstance(expected, torch.Tensor)
+    assert values.dtype == expected.dtype
+    assert values.shape == expected.shape
+    error = (values - expected).abs().double().reshape(-1)
+    assert (error <= pair.value.error_bound(expected.reshape(-1))).all()
+
+
+def test_header_by_hand() -> None:
+    """The layout, spelled out once so that another implementation can be written from it."""
+    wire = path("raw+raw", "rows").read_bytes()
+    assert wire[0:4] == b"THIN"
+    assert wire[4:6] == (1).to_bytes(2, "little")  # version
+    assert wire[6] == 0b110  # flags: 1 dense, 2 ordered, 4 rows
+    assert wire[7] == 1  # float32
+    assert wire[8:10] == (1).to_bytes(2, "little")  # index codec
+    assert wire[10:12] == (1).to_bytes(2, "little")  # value codec
+    assert wire[12:16] == (3).to_bytes(4, "little")  # width
+    assert wire[16:24] == (18).to_bytes(8, "little")  # numel
+    assert wire[24:32] == (2).to_bytes(8, "little")  # count
+    assert wire[32:40] == (4).to_bytes(8, "little")  # index bytes
+    assert wire[40:48] == (24).to_bytes(8, "little")  # value bytes
+    assert wire[56:64] == (1).to_bytes(2, "little") + (4).to_bytes(2, "little") + bytes(4)
+    assert len(wire) == 56 + 8 + 24
+
+
+def test_no_golden_file_is_orphaned() -> None:
+    assert {file.name for file in GOLDEN.iterdir()} == {path(*name).name for name in NAMES}
