@@ -56,6 +56,7 @@ def _as_sparse(total: Selection) -> Sparse:
 
 def _communicator(group: dist.ProcessGroup | None) -> GroupCommunicator:
     """Kept by group: making one is itself a collective call."""
-    if group not in _communicators:
-        _communicators[group] = GroupCommunicator(group)
-    return _communicators[group]
+    key = group or (dist.group.WORLD if dist.is_initialized() else None)
+    if key not in _communicators:
+        _communicators[key] = GroupCommunicator(group)
+    return _communicators[key]

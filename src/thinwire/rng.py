@@ -71,7 +71,7 @@ def distinct(n: int, k: int, seed: int, device: torch.device) -> Tensor:
     """
     half = max(1, ((n - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1
-    rounds = 12 if half <= 2 else 4  # four rounds of one- or two-bit halves are visibly biased
+    rounds = 12 if half <= 2 else 8 if half <= 5 else 4  # few rounds of few bits are biased
 
     def permute(x: Tensor) -> Tensor:
         left, right = x >> half, x & mask

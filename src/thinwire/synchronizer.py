@@ -18,7 +18,7 @@ from thinwire.recipes import resolve
 from thinwire.runner import Runner
 from thinwire.sparsify import Everything
 from thinwire.stats import Cost, total_cost
-from thinwire.types import Sparse, StepContext
+from thinwire.types import Sparse, StepContext, accumulator
 from thinwire.unit import SavedState, Unit
 
 NonFinite = Literal["raise", "skip", "propagate"]
@@ -84,6 +84,9 @@ class Synchronizer:
         magnitudes = zip(grads, largest_magnitudes(grads), strict=True)
         bad_here = [name for name, magnitude in magnitudes if not magnitude < float("inf")]
         bad_ranks = self.comm.agree("the tensors", form, flag=bool(bad_here))
+        for name, grad in grads.items():
+            if not grad.is_floating_point():
+                raise RecipeError(f"{name!r} is {grad.dtype}; gradients must be floating point")
         if bad_ranks:
             self.refuse(grads.values(), bad_here, bad_ranks)
             return dict(grads)
@@ -103,7 +106,7 @@ class Synchronizer:
     def average_rows(self, name: str, grad: Tensor) -> Tensor:
         """The mean of a COO gradient, as COO: rows are gathered and added, nothing is left out."""
         grad = grad.coalesce()
-        mine = from_coo(grad)
+        mine = from_coo(grad.to(accumulator(grad.dtype)))
         ctx = StepContext(tensor=name, step=0, seed=self.runner.seed, comm=self.comm)
         codec = Pair()
         parts = [codec.decode(wire, ctx) for wire in self.comm.all_gather(codec.encode(mine, ctx))]
@@ -114,7 +117,7 @@ class Synchronizer:
             mine.numel,
             ordered=False,
         )
-        return to_coo(gathered, grad)
+        return to_coo(gathered, grad).to(grad.dtype)
 
     def refuse(self, grads: Iterable[Tensor], bad_here: list[str], bad_ranks: list[int]) -> None:
         """What a step with NaN or Inf comes to. The state is as it was before the step."""
@@ -177,6 +180,12 @@ class Synchronizer:
             mine = states
         else:
             states = state
+            ranks, world = sorted(s["rank"] for s in states), states[0]["world"] if states else 0
+            if not states or ranks != list(range(world)):
+                raise RecipeError(
+                    f"the list has the states of ranks {ranks}, and {world} ranks saved one: all "
+                    "are needed, or what waits on the others is lost"
+                )
             # Each old rank's residual goes to one new rank, so their sum stays what it was.
             mine = [s for s in states if s["rank"] % self.comm.size == self.comm.rank]
         for one in states:
@@ -193,7 +202,9 @@ class Synchronizer:
     def _unit(self, grads: Mapping[str, Tensor], pipeline: Pipeline) -> Unit:
         key = tuple(grads)
         unit = self._units.get(key)
-        if unit is not None and unit.sizes == tuple(g.numel() for g in grads.values()):
+        first = next(iter(grads.values()))
+        form = (tuple(g.numel() for g in grads.values()), first.dtype, first.device)
+        if unit is not None and (unit.sizes, unit.spec.dtype, unit.spec.device) == form:
             return unit
         for old in [k for k in self._units if not set(k).isdisjoint(key)]:
             dissolved = self._units.pop(old)
@@ -237,7 +248,7 @@ def largest_magnitudes(grads: Mapping[str, Tensor]) -> list[float]:
 
 def _largest(grad: Tensor) -> Tensor:
     values = grad._values() if grad.is_sparse else grad
-    if values.numel() == 0:
+    if values.numel() == 0 or not values.is_floating_point():
         return values.new_zeros((), dtype=torch.float64)
     # One reading at memory speed, and NaN comes through; the infinity norm takes 15 times as long.
     low, high = torch.aminmax(values)

@@ -4,14 +4,14 @@ import pytest
 
 from contracts import ranks
 from contracts.cases import Case, Layer, everything
-from contracts.strategies import ranks as sizes
+from contracts.strategies import some_ranks
 
 # From 2^15 elements on, PyTorch splits an operation between threads.
 LAYERS = (Layer((70_000,)), Layer((300, 7), "bfloat16", "transposed"), Layer((5000,), "float64"))
 RANDOM = ("randomk", "terngrad", "qsgd")
 
 
-@pytest.mark.parametrize("size", sizes)
+@pytest.mark.parametrize("size", some_ranks)
 @pytest.mark.parametrize("recipe", everything())
 def test_again_with_more_threads(cluster, recipe, size):
     case = Case(recipe, LAYERS, steps=2, seed=11, settings={"density": 0.01})

@@ -6,17 +6,17 @@ import pytest
 
 from contracts import ranks
 from contracts.cases import Case, Layer, everything
-from contracts.strategies import ranks as sizes
 
 LAYERS = (Layer((600,)), Layer((30, 20), "bfloat16", "transposed"))
 
 
 # Each way to take it, each poison, and each place, over the sizes in turn.
+SIZES = (2, 3, 4)
 MODES = ("raise", "skip", "propagate")
 POISONS = (math.nan, math.inf, -math.inf, math.nan)
 
 
-@pytest.mark.parametrize("size", sizes)
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("recipe", everything())
 def test_one_rank_brings_poison(cluster, recipe, size):
     mode, poison, culprit = MODES[size % 3], POISONS[size % 4], size // 2

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from contracts import ranks
 from contracts.cases import DTYPES, Case, Layer, everything
-from contracts.strategies import ranks as sizes
+from contracts.strategies import some_ranks
 from contracts.test_conservation import check
 
 LAYERS = (
@@ -21,7 +21,7 @@ LAYERS = (
 )
 
 
-@pytest.mark.parametrize("size", sizes)
+@pytest.mark.parametrize("size", some_ranks)
 @pytest.mark.parametrize("recipe", everything())
 def test_bit_for_bit(cluster, recipe, size):
     case = Case(recipe, LAYERS, steps=5, seed=5, settings={"density": 0.05})
@@ -38,7 +38,7 @@ def test_bit_for_bit_whatever_the_unit(cluster, unit):
         assert resumed == went_on
 
 
-@pytest.mark.parametrize(("old", "new"), [(1, 3), (3, 2), (5, 8)])
+@pytest.mark.parametrize(("old", "new"), [(2, 3), (3, 2)])
 @pytest.mark.parametrize("recipe", everything())
 def test_at_another_size_the_waiting_mass_is_kept(cluster, recipe, old, new):
     case = Case(recipe, LAYERS, steps=3, seed=5, settings={"density": 0.05})

@@ -28,9 +28,12 @@ def test_right_on_average(cluster, recipe, size):
     for true_mean, mean, variance, error in cluster.run(ranks.samples, size, case):
         assert error <= 1
         assert sum(variance) > 0, "nothing was rounded: this test proves nothing"
-        for expected, found, spread in zip(true_mean, mean, variance, strict=True):
-            # Six standard errors, and what float32 rounds.
-            assert abs(found - expected) <= 6 * math.sqrt(spread / STEPS) + 1e-5 * abs(expected)
+        errors = [found - expected for found, expected in zip(mean, true_mean, strict=True)]
+        shrinkage = [e * math.copysign(1, x) for e, x in zip(errors, true_mean, strict=True)]
+        deviation = math.sqrt(sum(variance) / STEPS)  # of a sum of all errors, whatever the signs
+        assert abs(sum(errors)) <= 6 * deviation
+        assert abs(sum(shrinkage)) <= 6 * deviation
+        assert math.hypot(*errors) <= 2 * deviation
 
 
 @pytest.mark.parametrize("recipe", unbiased_recipes())

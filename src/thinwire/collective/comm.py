@@ -16,10 +16,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d as c10d
 
 from thinwire.errors import DisagreementError, ExchangeError
 from thinwire.rng import fingerprint
@@ -70,7 +72,6 @@ class GroupCommunicator:
     ) -> None:
         """`members`: the ranks of `group` that belong; all by default. Each of them must call."""
         self.traffic = traffic or Traffic()
-        self._destroyable = False
         self._payload_group: dist.ProcessGroup | None = None
         self._meta_group: dist.ProcessGroup | None = None
         self.rank, self.size, self.backend = 0, 1, "none"
@@ -85,24 +86,12 @@ class GroupCommunicator:
         ranks = [everyone[member] for member in members]
 
         timeout = timeout or _timeout_of(group)
-
-        # A group that only its members make gets a name from its ranks and the number of groups
-        # there are. After a destroy that name would come again, and find stale addresses.
-        self._destroyable = len(ranks) == dist.get_world_size()
-
-        def own_group(backend: str) -> dist.ProcessGroup:
-            own: dist.ProcessGroup = dist.new_group(
-                ranks,
-                timeout=timeout,
-                backend=backend,
-                use_local_synchronization=not self._destroyable,
-            )
-            return own
-
         with self._named("set-up"):
-            self._meta_group = own_group("gloo")
+            self._meta_group = _own_group(ranks, self.rank, "gloo", timeout)
             self._payload_group = (
-                self._meta_group if self.backend == "gloo" else own_group(self.backend)
+                self._meta_group
+                if self.backend == "gloo"
+                else _own_group(ranks, self.rank, self.backend, timeout)
             )
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
@@ -205,8 +194,7 @@ class GroupCommunicator:
     def close(self) -> None:
         """Let go of the groups. Nothing may be in flight."""
         for group in {self._payload_group, self._meta_group} - {None}:
-            if self._destroyable:
-                dist.destroy_process_group(group)
+            dist.destroy_process_group(group)
         self._payload_group = self._meta_group = None
 
     def _gather_host(self, tensor: Tensor) -> list[Tensor]:
@@ -246,6 +234,26 @@ class GroupCommunicator:
                 f"rank {self.rank} of {self.size}: {phase} over {self.backend} broke off "
                 f"(a peer died, or did not answer within the group's timeout): {error}"
             ) from error
+
+
+def _own_group(ranks: list[int], rank: int, backend: str, timeout: timedelta) -> dist.ProcessGroup:
+    """A new group that only its members make, under a name that none before it had.
+
+    `new_group` would take the name from the ranks and the number of groups there are: ranks that
+    know different numbers of groups then wait for each other for ever, and after a destroy a name
+    comes again and finds stale addresses. Here every member counts in the store, so the numbers
+    agree as long as the members' calls do.
+    """
+    store = c10d._get_default_store()
+    members = "-".join(map(str, ranks))
+    serial = store.add(f"thinwire/{members}/{backend}/{rank}", 1)
+    name: Any = f"thinwire/{members}/{backend}/{serial}"
+    group: dist.ProcessGroup
+    group, _ = c10d._new_process_group_helper(
+        len(ranks), rank, ranks, c10d.Backend(backend), store, name, timeout=timeout
+    )
+    c10d._world.pg_group_ranks[group] = {member: i for i, member in enumerate(ranks)}
+    return group
 
 
 def _timeout_of(group: dist.ProcessGroup | None) -> timedelta:

@@ -35,14 +35,12 @@ class Dense:
             if wire_dtype is None:
                 wire = ctx.output(x.numel(), x, zeroed=False).copy_(x)
             else:
-                wire = (x / ctx.comm.size).clamp_(*_finite_range(wire_dtype)).to(wire_dtype)
+                kind = torch.finfo(wire_dtype)
+                most = kind.max / ctx.comm.size * (1 - kind.eps)  # rounded up, P of it still fit
+                wire = (x / ctx.comm.size).clamp_(-most, most).to(wire_dtype)
         delivered = s if wire_dtype is None else wire.to(x.dtype).mul_(ctx.comm.size)
         with ctx.phase("exchange"):
             ctx.comm.all_reduce(wire)
         with ctx.phase("decode"):
             total = wire if wire_dtype is None else wire.to(x.dtype).mul_(ctx.comm.size)
         return Reduced(total, delivered)
-
-
-def _finite_range(dtype: torch.dtype) -> tuple[float, float]:
-    return torch.finfo(dtype).min, torch.finfo(dtype).max
