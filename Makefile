@@ -24,8 +24,12 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# About five minutes. Shaped links need root and iproute2; without them use --rates none.
 bench: setup
-	$(BIN)/thinwire bench
+	$(BIN)/thinwire bench sync --n 25.6m --workers 8 --rates 1gbit,100mbit --density 0.01 \
+	  --recipes topk,topk-dsa,gtopk,ok-topk,union,omnireduce --json docs/results/sync-8-workers.json
+	$(BIN)/thinwire bench sync --n 4m --workers 4,8,16 --rates none --density 0.01 --steps 3 \
+	  --recipes topk,gtopk,ok-topk --json docs/results/sync-scaling.json
 
 docs: setup
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build/html

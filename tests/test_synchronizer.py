@@ -297,3 +297,20 @@ def test_close_twice():
     sync = open_sync("topk")
     sync.close()
     sync.close()
+
+
+def watched(group, rank, size):
+    sync = tw.Synchronizer(tw.recipe("ok-topk", density=0.05, bypass=0, monitor_xi=2), group)
+    seen = []
+    for step in range(4):
+        grad = torch.randn(2000, generator=torch.Generator().manual_seed(10 * step + rank))
+        sync.average("w", grad)
+        seen.append(sync.stats()["tensors"]["w"]["xi"])
+    return seen
+
+
+def test_xi_is_measured_when_asked_and_the_same_everywhere(cluster):
+    first, *others = cluster.run(watched, 3)
+    assert all(other == first for other in others)
+    assert first[0] == first[1] != first[2] == first[3]
+    assert all(0 < xi < 3 for xi in first)  # below P it does no harm: Ok-Topk, section 5.1

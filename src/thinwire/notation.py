@@ -76,7 +76,8 @@ def to_dict(pipeline: Pipeline) -> dict[str, Any]:
         }
     if pipeline.warm_up is not None:
         fields["warm_up"] = dataclasses.asdict(pipeline.warm_up)
-    return fields | {"unit": pipeline.unit, "bypass": pipeline.bypass}
+    plain = ("unit", "bypass", "monitor_xi")
+    return fields | {name: getattr(pipeline, name) for name in plain}
 
 
 def _parse_document(text: str) -> dict[str, Any]:

@@ -7,10 +7,12 @@ gradient ─ feedback.before ─ sparsifier.select ─ collective.exchange(codec
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 from thinwire.codec import Pair
 from thinwire.collective import AllGather
+from thinwire.collective.xi import xi
 from thinwire.errors import ExchangeError, RecipeError
 from thinwire.feedback import Residual
 from thinwire.policy import WarmUp
@@ -41,6 +43,9 @@ class Pipeline:
     `unit` is what one selection runs over: each tensor, each bucket of about 25 MB, or the whole
     model. Tensors of at most `bypass` elements travel dense, fused into one allreduce: an index
     list would cost more than it saves (DeepReduce, section 6.1).
+
+    `monitor_xi=m` measures Ok-Topk's ξ every m steps, for two dense allreduces each time, and
+    shows it in `stats()`; 0 never does.
     """
 
     sparsifier: Sparsifier = field(default_factory=TopK)
@@ -50,6 +55,7 @@ class Pipeline:
     warm_up: WarmUp | None = None
     unit: UnitKind = "tensor"
     bypass: int = 1000
+    monitor_xi: int = 0
 
     def __post_init__(self) -> None:
         for role, contract in _ROLES.items():
@@ -60,6 +66,8 @@ class Pipeline:
             raise RecipeError(f"unit={self.unit!r} must be one of {', '.join(get_args(UnitKind))}")
         if self.bypass < 0:
             raise RecipeError(f"bypass={self.bypass} must be at least 0 elements")
+        if self.monitor_xi < 0:
+            raise RecipeError(f"monitor_xi={self.monitor_xi} must be a number of steps, or 0")
         kind = "none" if self.codec is None else self.codec.kind
         if kind != self.collective.takes:
             raise RecipeError(
@@ -106,11 +114,17 @@ class Pipeline:
         self, prepared: "Prepared", grad: Tensor, state: PipelineState, ctx: StepContext
     ) -> Tensor:
         """The part on the network and after it; the update ends in the storage of `grad`."""
+        watch = self.monitor_xi and ctx.step % self.monitor_xi == 0
+        seen = (prepared.x.clone(), grad.clone()) if watch else None
         try:
             reduced = self.collective.exchange(prepared.selection, self.codec, ctx)
         except ExchangeError as error:
             name = type(self.collective).__name__
             raise ExchangeError(f"{name} of {ctx.tensor!r}, step {ctx.step}: {error}") from error
+        if seen is not None:
+            k = max(1, round((ctx.density or 1) * grad.numel()))
+            measured = xi(*seen, reduced.total, k, ctx.comm)
+            state["collective"]["xi"] = torch.tensor(measured, dtype=torch.float64)
         with ctx.phase("feedback"):
             mean = mean_of(reduced, grad.numel(), ctx)
             update = self.feedback.after(prepared.x, reduced, mean, state["feedback"])

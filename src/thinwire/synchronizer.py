@@ -151,6 +151,10 @@ class Synchronizer:
         for unit in self._units.values():
             costs |= {n: self._past.get(n, Cost()) + c for n, c in unit.costs().items()}
         rows = {name: cost.row() for name, cost in costs.items()}
+        for unit in self._units.values():
+            if "xi" in unit.state["collective"]:
+                xi = float(unit.state["collective"]["xi"])
+                rows |= {name: rows[name] | {"xi": xi} for name in unit.names}
         return {"total": total_cost(costs.values()).row(), "tensors": rows}
 
     def state_dict(self) -> dict[str, Any]:

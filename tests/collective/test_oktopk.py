@@ -13,8 +13,8 @@ from thinwire.collective import GroupCommunicator
 from thinwire.collective._oktopk_balance import Shares
 from thinwire.collective._oktopk_regions import agree
 from thinwire.collective._oktopk_threshold import keep, kth_largest, magnitude_bits, quotas
-from thinwire.collective._oktopk_xi import xi
 from thinwire.collective.oktopk import OkTopk
+from thinwire.collective.xi import xi
 from thinwire.errors import RecipeError
 from thinwire.sparsify import Reuse
 from thinwire.types import Sparse, StepContext
