@@ -30,5 +30,17 @@ def to_coo(s: Sparse, like: Tensor) -> Tensor:
     if like.dense_dim() == 0:
         indices = torch.stack(torch.unravel_index(s.indices, like.shape))
         return torch.sparse_coo_tensor(indices, s.values, like.shape).coalesce()
-    values = s.values.view(-1, *like.shape[1:])
-    return torch.sparse_coo_tensor(s.indices[None], values, like.shape).coalesce()
+    rows = _by_rows(s, like.shape[1:].numel())
+    values = rows.values.view(-1, *like.shape[1:])
+    return torch.sparse_coo_tensor(rows.indices[None], values, like.shape).coalesce()
+
+
+def _by_rows(s: Sparse, width: int) -> Sparse:
+    """The same elements as whole rows, with zeros where a row has none."""
+    if s.values.dim() == 2 and s.width == width:
+        return s
+    elements = s.elements().sorted()
+    rows, place = torch.unique_consecutive(elements.indices // width, return_inverse=True)
+    values = elements.values.new_zeros(rows.numel(), width)
+    values.view(-1)[place * width + elements.indices % width] = elements.values
+    return Sparse(rows, values, s.numel)

@@ -136,13 +136,21 @@ def _codec(given: Any) -> Any:
     if given is None or given == "none":
         return None
     if isinstance(given, str):
-        index, plus, value = given.partition("+")
-        given = {"index": index, "value": value} if plus else {"value": index}
+        given = _codec_halves(given)
     if isinstance(given, Mapping):
         index = _piece("index codec", given.get("index", "raw"), INDEX_CODECS)
         value = _piece("value codec", given.get("value", "raw"), VALUE_CODECS)
         return Pair(index, value)
     return given
+
+
+def _codec_halves(text: str) -> dict[str, str]:
+    """`index+value`; one name alone leaves the other half raw."""
+    index, plus, value = text.partition("+")
+    if plus:
+        return {"index": index, "value": value}
+    name, _, _ = _parse_call(text)
+    return {"value" if name in VALUE_CODECS or name not in INDEX_CODECS else "index": text}
 
 
 def _call(what: str, cls: type, positional: tuple[Any, ...], settings: Mapping[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from torch import Tensor
 from thinwire.codec import Pair
 from thinwire.collective import AllGather
 from thinwire.collective.xi import xi
+from thinwire.density import target_count
 from thinwire.errors import ExchangeError, RecipeError
 from thinwire.feedback import Residual
 from thinwire.policy import WarmUp
@@ -122,7 +123,7 @@ class Pipeline:
             name = type(self.collective).__name__
             raise ExchangeError(f"{name} of {ctx.tensor!r}, step {ctx.step}: {error}") from error
         if seen is not None:
-            k = max(1, round((ctx.density or 1) * grad.numel()))
+            k = target_count(grad.numel(), 1.0, ctx.density)
             measured = xi(*seen, reduced.total, k, ctx.comm)
             state["collective"]["xi"] = torch.tensor(measured, dtype=torch.float64)
         with ctx.phase("feedback"):

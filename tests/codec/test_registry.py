@@ -7,17 +7,12 @@ from thinwire.codec import (
     VALUE_CODECS,
     Bf16Value,
     IndexCodec,
-    Pair,
-    QsgdValue,
     RawIndex,
-    RawValue,
     ValueCodec,
-    codec,
     index_by_id,
-    make,
     value_by_id,
 )
-from thinwire.errors import RecipeError, WireFormatError
+from thinwire.errors import WireFormatError
 
 
 def test_names_and_ids_are_one_to_one() -> None:
@@ -47,36 +42,3 @@ def test_by_id() -> None:
         value_by_id(999)
     with pytest.raises(WireFormatError, match="999"):
         index_by_id(999)
-
-
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ("raw", Pair()),
-        ("raw+raw", Pair(RawIndex(), RawValue())),
-        ("raw+bf16", Pair(RawIndex(), Bf16Value())),
-        ("bf16", Pair(RawIndex(), Bf16Value())),
-        (" raw + qsgd ", Pair(RawIndex(), QsgdValue())),
-    ],
-)
-def test_spec(spec: str, expected: Pair) -> None:
-    assert codec(spec) == expected
-
-
-@pytest.mark.parametrize("spec", ["", "zip", "raw+zip", "zip+raw", "bf16+raw", "raw+raw+raw", "+"])
-def test_unknown_specs_name_the_known(spec: str) -> None:
-    with pytest.raises(RecipeError) as refusal:
-        codec(spec)
-    assert "raw" in str(refusal.value)
-    assert "qsgd" in str(refusal.value) or "index" in str(refusal.value)
-
-
-def test_make_hands_settings_to_the_piece_that_has_them() -> None:
-    assert make("raw", "qsgd", bits=4, bucket=64) == Pair(RawIndex(), QsgdValue(bits=4, bucket=64))
-    assert make(RawIndex(), QsgdValue(bits=5)) == Pair(RawIndex(), QsgdValue(bits=5))
-    with pytest.raises(RecipeError, match="bits"):
-        make("raw", "bf16", bits=4)
-    with pytest.raises(RecipeError, match="bits"):
-        make("raw", QsgdValue(), bits=4)
-    with pytest.raises(RecipeError, match="known"):
-        make("raw", "zip")

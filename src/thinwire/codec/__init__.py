@@ -16,9 +16,7 @@ from thinwire.codec.pair import Pair
 from thinwire.codec.registry import (
     INDEX_CODECS,
     VALUE_CODECS,
-    codec,
     index_by_id,
-    make,
     value_by_id,
 )
 from thinwire.codec.value.half import Bf16Value, Fp16Value
@@ -49,9 +47,7 @@ __all__ = [
     "TernValue",
     "ValueCodec",
     "VarintIndex",
-    "codec",
     "index_by_id",
-    "make",
     "pack",
     "unpack",
     "value_by_id",

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from thinwire.collective._shares import delivered_of, lost_between
+from thinwire.density import check_density, target_count
 from thinwire.errors import RecipeError
 from thinwire.kernels.merge import merge_topk, split_top
 from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext
@@ -40,7 +41,7 @@ class GTopK:
     takes: ClassVar[CodecKind] = "bytes"
 
     def __post_init__(self) -> None:
-        _check_density(self.density)
+        check_density(self.density)
 
     @property
     def conserves(self) -> bool:
@@ -55,7 +56,7 @@ class GTopK:
                 "collective Dense or AllGather for whole tensors"
             )
         own = s.sorted().elements()
-        held, lost = _climb(own, self._count(own.numel, ctx), codec, ctx)
+        held, lost = _climb(own, target_count(own.numel, self.density, ctx.density), codec, ctx)
         wire = held.indices.new_empty(0, dtype=torch.uint8)
         if ctx.comm.rank == 0:
             with ctx.phase("encode"):
@@ -68,12 +69,6 @@ class GTopK:
                 lost.append(lost_between(held, total))
             delivered = delivered_of(own, lost) if self.exact else _common(own, total)
         return Reduced(total, delivered)
-
-    def _count(self, numel: int, ctx: StepContext) -> int:
-        """k, from what all ranks know."""
-        density = self.density if ctx.density is None else ctx.density
-        _check_density(density)
-        return max(1, round(density * numel)) if numel else 0
 
 
 def _climb(own: Sparse, k: int, codec: Codec, ctx: StepContext) -> tuple[Sparse, list[Sparse]]:
@@ -137,8 +132,3 @@ def _common(own: Sparse, total: Sparse) -> Sparse:
     """The paper's bookkeeping: those own elements whose index is in the result."""
     keep = torch.isin(own.indices, total.indices, assume_unique=True)
     return Sparse(own.indices[keep], own.values[keep], own.numel)
-
-
-def _check_density(density: float) -> None:
-    if not 0 < density <= 1:
-        raise RecipeError(f"density={density} must be in (0, 1]")

@@ -15,6 +15,7 @@ from thinwire.collective import _oktopk_threshold as _threshold
 from thinwire.collective._oktopk_balance import Shares, gather
 from thinwire.collective._oktopk_regions import Consensus, Regions
 from thinwire.collective._oktopk_split import Split, split_and_reduce
+from thinwire.density import check_density, target_count
 from thinwire.errors import RecipeError
 from thinwire.kernels.region_reduce import common, region_reduce
 from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext
@@ -79,8 +80,7 @@ class OkTopk:
         for name in ("balance_above", "high", "cap", "imbalance"):
             if not getattr(self, name) >= 1:
                 raise RecipeError(f"{name}={getattr(self, name)} must be at least 1")
-        if not 0 < self.density <= 1:
-            raise RecipeError(f"density={self.density} must be in (0, 1]")
+        check_density(self.density)
         if not 0 <= self.low <= 1:
             raise RecipeError(f"low={self.low} must be in [0, 1]")
         if self.consensus not in get_args(Consensus):
@@ -132,7 +132,7 @@ class OkTopk:
         if max(loads) > self.imbalance * sum(loads) / comm.size + comm.size:
             _regions.forget(ctx.memory)
 
-        wanted = min(_target_count(self.density, split.added.numel, ctx), sum(sums))
+        wanted = min(target_count(split.added.numel, self.density, ctx.density), sum(sums))
         threshold, above, ties = self._agree(bits, known, (above, tied), wanted, reduced, ctx)
         kept = _threshold.keep(bits, threshold, ties[comm.rank])
         survivors = Sparse(reduced.indices[kept], reduced.values[kept], reduced.numel)
@@ -181,12 +181,6 @@ def _elements(s: Selection) -> Sparse:
     if isinstance(s, Sparse):
         return s.elements().sorted()
     return Sparse(torch.arange(s.numel(), device=s.device), s, s.numel())
-
-
-def _target_count(density: float, numel: int, ctx: StepContext) -> int:
-    """k. A schedule's density comes before the collective's own."""
-    density = density if ctx.density is None else ctx.density
-    return max(1, round(density * numel)) if numel else 0
 
 
 def _columns(rows: list[list[int]]) -> list[list[int]]:

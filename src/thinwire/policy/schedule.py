@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from thinwire.density import check_density
 from thinwire.errors import RecipeError
 
 
@@ -20,8 +21,7 @@ class WarmUp:
         if self.steps < 1:
             raise RecipeError(f"steps={self.steps} must be at least 1")
         for density in self.densities:
-            if not 0.0 < density <= 1.0:
-                raise RecipeError(f"density={density} must be in (0, 1]")
+            check_density(density)
 
     def at(self, step: int) -> float | None:
         """The density of a step, or None once the warm-up is over."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.errors import RecipeError
-from thinwire.types import Sparse, StepContext
+from thinwire.types import Sparse
 
 Array = NDArray[Any]
 
@@ -29,12 +29,6 @@ _LONGEST_STRIDE = 128
 _LEAST_MAGNITUDE = {torch.float32: 2.0**-149, torch.float64: 2.0**-1074}
 
 
-def check_density(density: float) -> None:
-    """Refuse what is not a share of the elements."""
-    if not 0 < density <= 1:
-        raise RecipeError(f"density={density} must be in (0, 1]")
-
-
 def check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
     """Refuse a setting outside [low, high]."""
     if not low <= value <= high:
@@ -45,14 +39,6 @@ def check_integer(name: str, value: int, low: int) -> None:
     """Refuse a setting that is not an integer of at least `low`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < low:
         raise RecipeError(f"{name}={value} must be an integer of at least {low}")
-
-
-def target_count(numel: int, density: float, ctx: StepContext) -> int:
-    """k: how many of `numel` to take. A schedule's density comes before the sparsifier's own."""
-    if ctx.density is not None:
-        check_density(ctx.density)
-        density = ctx.density
-    return max(1, round(density * numel)) if numel else 0
 
 
 def take(x: Tensor, indices: Tensor) -> Sparse:

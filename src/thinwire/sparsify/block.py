@@ -5,13 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from thinwire.density import check_density, target_count
 from thinwire.sparsify._common import (
-    check_density,
     check_integer,
     largest,
     on_cpu,
     take,
-    target_count,
 )
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
@@ -40,7 +39,7 @@ class BlockTopK:
         """Whole blocks, element by element."""
         numel = x.numel()
         blocks = -(-numel // self.block)
-        chosen = largest(_norms(x, self.block), target_count(blocks, self.density, ctx))
+        chosen = largest(_norms(x, self.block), target_count(blocks, self.density, ctx.density))
         within = torch.arange(self.block, device=x.device)
         indices = (chosen[:, None] * self.block + within).flatten()
         if numel % self.block:

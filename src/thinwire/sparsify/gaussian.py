@@ -8,16 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thinwire.density import check_density, target_count
 from thinwire.sparsify._common import (
     above,
-    check_density,
     check_integer,
     check_range,
     chunks,
     largest,
     on_cpu,
     take,
-    target_count,
 )
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
@@ -57,7 +56,7 @@ class GaussianK:
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """Between low·k and high·k elements, none of them smaller than one left out."""
         numel = x.numel()
-        k = target_count(numel, self.density, ctx)
+        k = target_count(numel, self.density, ctx.density)
         if k == numel:
             return take(x, torch.arange(numel, device=x.device))
         mean, deviation = _mean_and_deviation(x)

@@ -7,16 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thinwire.density import check_density, target_count
 from thinwire.sparsify._common import (
     above,
-    check_density,
     check_integer,
     chunks,
     largest,
     merge,
     on_cpu,
     take,
-    target_count,
 )
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
@@ -51,7 +50,7 @@ class MultiStage:
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """Exactly k elements."""
-        k = target_count(x.numel(), self.density, ctx)
+        k = target_count(x.numel(), self.density, ctx.density)
         if k == x.numel():
             return take(x, torch.arange(k, device=x.device))
         low, high = _mean_and_maximum(x)

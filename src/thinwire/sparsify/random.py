@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from thinwire.density import check_density, target_count
 from thinwire.rng import distinct
-from thinwire.sparsify._common import check_density, take, target_count
+from thinwire.sparsify._common import take
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
 
@@ -34,7 +35,7 @@ class RandomK:
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """Exactly k elements."""
         numel = x.numel()
-        k = target_count(numel, self.density, ctx)
+        k = target_count(numel, self.density, ctx.density)
         if k == numel:
             return take(x, torch.arange(numel, device=x.device))
         drawn = distinct(numel, k, ctx.stream("randomk", shared=self.shared), x.device)

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from thinwire.density import check_density, target_count
 from thinwire.sparsify._common import (
     above,
-    check_density,
     check_integer,
     check_range,
     largest,
     take,
-    target_count,
 )
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
@@ -59,7 +58,7 @@ class Reuse:
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """About k elements, none of them smaller than one left out; exactly k when evaluating."""
-        k = target_count(x.numel(), self.density, ctx)
+        k = target_count(x.numel(), self.density, ctx.density)
         if k == 0:
             return take(x, torch.arange(0, device=x.device))
         if not self._is_fresh(state, ctx):

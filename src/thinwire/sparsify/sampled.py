@@ -6,17 +6,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from thinwire.density import check_density, target_count
 from thinwire.errors import RecipeError
 from thinwire.sparsify._common import (
     above,
-    check_density,
     check_integer,
     check_range,
     kth_largest,
     largest,
     odd_stride,
     take,
-    target_count,
 )
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
@@ -59,7 +58,7 @@ class Sampled:
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """Between low·k and high·k elements, none of them smaller than one left out."""
         numel = x.numel()
-        k = target_count(numel, self.density, ctx)
+        k = target_count(numel, self.density, ctx.density)
         if k == numel:
             return take(x, torch.arange(numel, device=x.device))
         sample = self._sample(x, k, ctx)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thinwire.sparsify._common import check_density, largest, take, target_count
+from thinwire.density import check_density, target_count
+from thinwire.sparsify._common import largest, take
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
 
@@ -27,4 +28,4 @@ class TopK:
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """Exactly k elements."""
-        return take(x, largest(x, target_count(x.numel(), self.density, ctx)))
+        return take(x, largest(x, target_count(x.numel(), self.density, ctx.density)))
