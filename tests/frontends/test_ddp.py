@@ -140,6 +140,13 @@ def test_conserves_through_bucket_rebuilds(cluster, unit, options, device):
     cluster.run(train_checked, 3, recipe, options, 4, torch.float32, 1, False, device)
 
 
+@pytest.mark.parametrize("name", ["topk-dsa", "omnireduce", "union", "gtopk", "ok-topk"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_sparse_allreduce_conserves_beside_the_backward_pass(cluster, name, device):
+    recipe = tw.recipe(name, density=0.05, bypass=100, unit="bucket")
+    cluster.run(train_checked, 3, recipe, UNUSED, 3, torch.float32, 1, False, device)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("device", DEVICES)
 def test_half_precision_parameters_keep_float32_residuals(cluster, dtype, device):

@@ -1,6 +1,7 @@
 """What each node is told to run: torchrun once, or a plain command once a worker."""
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,8 @@ def _surroundings(node: Node, world: int) -> dict[str, str]:
         "GLOO_SOCKET_IFNAME": node.interface,
         "NCCL_SOCKET_IFNAME": node.interface,
         "TP_SOCKET_IFNAME": node.interface,
+        # torchrun and python are those beside thinwire, also where no environment is active.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
         # Every connection would be warned of: there is no name server to ask for the peer's name.
         "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
