@@ -33,7 +33,7 @@ class OmniReduce:
     order, not in order of arrival.
     """
 
-    block: int = 256  # the paper's own choice
+    block: int = 256  # elements
 
     takes: ClassVar[CodecKind] = "bytes"
 
