@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint bench docs clean
+.PHONY: setup system demo test lint bench docs clean
 
 setup: $(STAMP)
 
@@ -15,8 +15,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/thinwire demo
 
-test: setup
+test: setup system
 	$(BIN)/python -m pytest
+
+# iproute2 and Chromium, where they may be installed; the tests that need them skip without.
+system:
+	@scripts/system-packages
 
 lint: setup
 	$(BIN)/ruff check src tests examples

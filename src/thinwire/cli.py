@@ -14,6 +14,7 @@ try:
 
     from thinwire.bench.command import bench
     from thinwire.lab.command import lab
+    from thinwire.report.command import report
 except ImportError:
     sys.exit("thinwire: the command line needs two more packages: pip install 'thinwire[cli]'")
 
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 
 app.command("lab")(lab)
+app.command("report")(report)
 app.add_typer(bench, name="bench")
 
 PLAIN_WIDTH = 100  # a pipe has no width of its own

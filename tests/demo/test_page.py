@@ -1,15 +1,16 @@
-"""The page stands alone: it parses, draws every recipe, and fetches nothing."""
+"""The demo's page stands alone: it parses, draws every recipe, and fetches nothing."""
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
-from thinwire.demo.chart import Axis, line_chart, looks, short
+from report.browser import PHONE, chromium
 from thinwire.demo.page import page
 from thinwire.results import Row
 
-VOID = {"meta", "br", "path"}
+VOID = {"meta", "br", "input"}
 RECIPES = ["dense", "topk", "sign<sgd>"]
 
 
@@ -42,17 +43,23 @@ class Reader(HTMLParser):
         self.open: list[str] = []
         self.lines: dict[str, list[str]] = {}
         self.references: list[str] = []
+        self.ids: list[str] = []
+        self.recipe: str | None = None  # of the line whose path comes next
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.references += [v or "" for k, v in attrs if k in ("src", "href", "xlink:href")]
-        if tag == "path" and found.get("class") == "line":
-            self.lines.setdefault(found["data-recipe"] or "", []).append(found["d"] or "")
-        if tag not in VOID or (tag == "path" and found.get("class") == "line"):
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Closed at once."""
+        found = dict(attrs)
+        self.references += [v or "" for k, v in attrs if k in ("src", "href", "xlink:href")]
+        self.ids += [v or "" for k, v in attrs if k == "id"]
+        if tag == "g" and found.get("class") == "line":
+            self.recipe = found["data-recipe"]
+        if tag == "path" and self.recipe is not None:
+            self.lines.setdefault(self.recipe, []).append(found["d"] or "")
+            self.recipe = None
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -63,22 +70,27 @@ def html() -> str:
     return page(rows(), "A <title>", ["A & B"], {"text": "Text", "digits": "Digits"})
 
 
-def test_it_parses_and_draws_every_recipe_in_every_chart(html: str) -> None:
+@pytest.fixture(scope="module")
+def reader(html: str) -> Reader:
     reader = Reader()
     reader.feed(html)
     reader.close()
+    return reader
+
+
+def test_it_parses_and_draws_every_recipe_in_every_chart(reader: Reader) -> None:
     assert reader.open == []
     assert set(reader.lines) == set(RECIPES)
     for paths in reader.lines.values():
         assert len(paths) == 4  # two models, against steps and against bytes
-        assert all(re.fullmatch(r"(?:[ML][-\d.]+ [-\d.]+)+", path) for path in paths)
+        assert all(re.fullmatch(r"(?:[ML] [-\d.]+ [-\d.]+ ?)+", path) for path in paths)
 
 
-def test_it_fetches_nothing(html: str) -> None:
-    reader = Reader()
-    reader.feed(html)
-    assert reader.references == []
-    assert not re.search(r"https?://|@import|url\(", html)
+def test_it_fetches_nothing(html: str, reader: Reader) -> None:
+    assert {reference.removeprefix("#") for reference in reader.references} <= set(reader.ids)
+    assert len(set(reader.ids)) == len(reader.ids)
+    assert not re.search(r"@import|url\((?!#)", html)
+    assert set(re.findall(r"https?://[^'\"]*", html)) <= {"http://www.w3.org/2000/svg"}  # a name
 
 
 def test_text_is_escaped_and_both_schemes_and_phones_are_served(html: str) -> None:
@@ -93,24 +105,13 @@ def test_the_table_compares_with_dense_and_names_divergence(html: str) -> None:
     assert "diverged" in html
 
 
-def test_looks_differ_and_the_baseline_stands_out() -> None:
-    look = looks([f"recipe{i}" for i in range(21)] + ["dense"], "dense")
-    assert len({(each.colour, each.dash) for each in look.values()}) == 22
-    assert look["dense"].width > look["recipe0"].width
-
-
-def test_a_chart_without_finite_points_says_so() -> None:
-    nothing = line_chart({"a": [(1.0, float("nan"))]}, looks(["a"]), "x", "y")
-    assert "No data" in nothing
-
-
-def test_one_point_and_equal_values_still_draw() -> None:
-    chart = line_chart({"a": [(3.0, 2.0)]}, looks(["a"]), "x", "y", logarithmic_x=True)
-    assert 'data-recipe="a"' in chart
-
-
-def test_ticks_are_round_and_inside() -> None:
-    assert Axis(0, 5.5, 0, 1).ticks() == [0, 2, 4]
-    assert Axis(2.4, 3.1, 0, 1).ticks() == pytest.approx([2.4, 2.6, 2.8, 3.0])
-    assert Axis(5e3, 2e6, 0, 1, logarithmic=True).ticks() == [1e4, 1e5, 1e6]
-    assert [short(v) for v in (0.5, 1500, 2e6, 3e9)] == ["0.5", "1.5k", "2M", "3G"]
+def test_a_phone_shows_all_of_it_and_only_tables_scroll(html: str, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(html)
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": PHONE, "height": 700})
+        page.goto((tmp_path / "page.html").as_uri())
+        page.add_style_tag(content=".summary { min-width: 600px; }")  # a recipe with a long name
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
+        assert page.locator(".scroll").first.evaluate("e => e.scrollWidth > e.clientWidth")
+        page.locator(".summary tr[data-recipe=topk]").first.hover()
+        assert page.locator(".line.on").count() == 4

@@ -1,7 +1,8 @@
 """Which recipes are trained on which task, and with what settings."""
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import thinwire as tw
@@ -10,6 +11,7 @@ from thinwire.errors import RecipeError
 
 BASELINE = "dense"
 DENSITY = 0.05  # the usual 0.01 and less is for models and runs a thousand times larger
+WARM_UP = 0.1  # of the steps, in which the density falls to that (gTop-k, section 4, after DGC)
 NOT_BY_DEFAULT = frozenset({"auto"})  # it measures the network first and then picks another recipe
 
 
@@ -27,6 +29,9 @@ OVERRIDES: dict[str, Override] = {
     "dgc": Override(momentum=0.0),
     # A value waits 1/density steps for its turn, whatever its size: momentum would overshoot.
     "randomk": Override(momentum=0.0, learning_rate_factor=2.0),
+    # A model of a hundred thousand weights has few blocks of hundreds to choose from.
+    "omnireduce": Override({"block": 32}),
+    "union": Override({"block": 32}),
     # One scale a tensor moves small elements as far as large ones.
     "signsgd": Override(learning_rate_factor=0.7),
     # Unbiased, and noisy in return: three levels want a shorter stride.
@@ -68,6 +73,7 @@ def differences(recipes: Iterable[str]) -> str:
         parts = [f"momentum {own.momentum:g}"] if own.momentum != usual.momentum else []
         if own.learning_rate_factor != 1:
             parts.append(f"{own.learning_rate_factor:g} × the learning rate")
+        parts += [f"{key} {value}" for key, value in own.arguments.items()]
         if parts:
             notes.append(f"{recipe}: {', '.join(parts)}")
     return "; ".join(notes)
@@ -95,21 +101,23 @@ def plan(settings: Settings) -> list[Job]:
 def _job(recipe: str, task_name: str, settings: Settings) -> Job:
     task = TASKS[task_name]
     override = OVERRIDES.get(recipe, Override())
+    steps = settings.steps or (task.quick_steps if settings.quick else task.steps)
     return Job(
         recipe=recipe,
         task=task_name,
-        steps=settings.steps or (task.quick_steps if settings.quick else task.steps),
+        steps=steps,
         seed=settings.seed,
         learning_rate=task.learning_rate * override.learning_rate_factor,
         momentum=override.momentum,
-        arguments=_density(recipe) | override.arguments,
+        arguments=_density(recipe, steps) | override.arguments,
     )
 
 
-def _density(recipe: str) -> dict[str, object]:
-    """The density for recipes that have one."""
+def _density(recipe: str, steps: int) -> dict[str, object]:
+    """The density for recipes that have one, and the way down to it."""
     try:
         tw.recipe(recipe, density=DENSITY)
     except RecipeError:
         return {}
-    return {"density": DENSITY}
+    warm_up = tw.WarmUp.towards(DENSITY, math.ceil(WARM_UP * steps))
+    return {"density": DENSITY, "warm_up": asdict(warm_up)}

@@ -8,7 +8,6 @@ from rich.console import Console
 
 from thinwire.demo.cluster import Cluster
 from thinwire.demo.display import Bar, Quiet, Watcher, show_tables
-from thinwire.demo.page import page
 from thinwire.demo.plan import BASELINE, DENSITY, Job, Settings, differences, plan
 from thinwire.demo.tasks import TASKS
 from thinwire.demo.worker import Message
@@ -23,8 +22,9 @@ CAVEAT = (
 
 def run(settings: Settings, console: Console, json_path: Path | None = None) -> list[Row]:
     """Run the demo and return its rows. However it ends, what was measured is on disk."""
-    if find_spec("sklearn") is None:
-        raise ThinwireError("the demo needs scikit-learn: pip install 'thinwire[demo]'")
+    for module, package in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib")):
+        if find_spec(module) is None:
+            raise ThinwireError(f"the demo needs {package}: pip install 'thinwire[demo]'")
     jobs = plan(settings)
     results = ResultFile(json_path or settings.out / "demo.json")
     page_path = settings.out / "index.html"
@@ -62,6 +62,9 @@ def _tuning(rows: list[Row]) -> str:
 
 def demo_page(results: ResultFile, settings: Settings) -> str:
     """The page of a run, finished or not."""
+    from thinwire.demo.page import page  # brings matplotlib, which no worker needs
+    from thinwire.report.page import describe
+
     recipes = dict.fromkeys(row["recipe"] for row in results.rows)
     return page(
         results.rows,
@@ -76,5 +79,5 @@ def demo_page(results: ResultFile, settings: Settings) -> str:
         ],
         model_titles={name: task.title for name, task in TASKS.items()},
         baseline=BASELINE,
-        footer=", ".join(f"{key} {value}" for key, value in results.machine.items()),
+        footer=describe(results.machine),
     )

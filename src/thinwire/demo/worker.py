@@ -118,6 +118,7 @@ def _rows(job: Job, workers: int, record: Record) -> list[Row]:
                 "workers": workers,
                 "rate": None,
                 "model": job.task,
+                "seed": job.seed,
                 "step": end,
                 "loss": statistics.fmean(record.losses[start:end]),
                 "seconds": sum(record.seconds[:end]),

@@ -23,6 +23,16 @@ class WarmUp:
         for density in self.densities:
             check_density(density)
 
+    @classmethod
+    def towards(cls, density: float, steps: int, stages: int = 4) -> "WarmUp":
+        """`steps` steps in all, in equal stages that fall from 1 by the same factor each time.
+
+        >>> WarmUp.towards(0.01, 400, stages=3).densities
+        (0.31622776601683794, 0.1, 0.03162277660168379)
+        """
+        factors = (density ** (stage / (stages + 1)) for stage in range(1, stages + 1))
+        return cls(max(1, steps // stages), tuple(factors))
+
     def at(self, step: int) -> float | None:
         """The density of a step, or None once the warm-up is over."""
         stage = step // self.steps

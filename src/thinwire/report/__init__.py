@@ -1,0 +1,1 @@
+"""`thinwire report`: any set of result files as one HTML page, and its figures as PNG."""

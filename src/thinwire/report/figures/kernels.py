@@ -1,0 +1,63 @@
+"""Kernels beside the time that their bytes alone would take."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from thinwire.report.bar_chart import Bar, bar_chart
+from thinwire.report.drawing import Axis, Plot
+from thinwire.report.line_chart import Line, line_chart
+from thinwire.report.palette import Look
+from thinwire.report.panels import Panel, by_series, number, panels
+from thinwire.report.words import duration
+from thinwire.results import Row
+
+FLOOR = Look("ink", (4, 2), 1.4)
+SHOWN_RATIO = 10.0  # longer bars are cut: what matters is how near the others come to 1
+
+
+def kernel_figures(rows: Sequence[Row], look: Mapping[str, Look]) -> Iterator[Plot]:
+    for panel in panels(rows, ("op", "device", "threads", "density")):
+        yield from _times(panel, look)
+    for panel in panels(rows, ("device", "threads", "density")):
+        yield from _ratios(panel)
+
+
+def _times(panel: Panel, look: Mapping[str, Look]) -> Iterator[Plot]:
+    """Against n, with the floor."""
+    lines = [
+        Line(series, look[series], sorted((row["n"], number(row["seconds"])) for row in members))
+        for series, members in by_series(panel.rows, "impl").items()
+    ]
+    lowest: dict[int, float] = {}
+    for row in panel.rows:
+        if row["floor_seconds"] is not None:
+            lowest[row["n"]] = min(row["floor_seconds"], lowest.get(row["n"], row["floor_seconds"]))
+    lines.append(Line("floor", FLOOR, sorted(lowest.items())))
+    yield from line_chart(
+        panel.title(),
+        "kernel-time",
+        Axis("elements", log=True),
+        Axis("time", duration, log=True),
+        lines,
+    )
+
+
+def _ratios(panel: Panel) -> Iterator[Plot]:
+    """Every operation at its largest n."""
+    largest: dict[tuple[str, str], Row] = {}
+    for row in panel.rows:
+        key = (row["op"], row["impl"])
+        if row["ratio"] is not None and (key not in largest or row["n"] >= largest[key]["n"]):
+            largest[key] = row
+    bars = [
+        Bar(impl, f"{op}, {impl}", {"ratio": row["ratio"]}, f"{row['ratio']:.2f}")
+        for (op, impl), row in sorted(largest.items())
+    ]
+    yield from bar_chart(
+        panel.title("Ratio to the floor"),
+        "kernel-ratio",
+        Axis("time over floor, at the largest n"),
+        {"ratio": "hue-0"},
+        bars,
+        limit=SHOWN_RATIO,
+        bound=1.0,
+    )

@@ -1,0 +1,77 @@
+"""Convergence against steps, time and bytes; time a step."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from thinwire.report.bar_chart import Bar, bar_chart
+from thinwire.report.drawing import Axis, Plot
+from thinwire.report.line_chart import Line, line_chart
+from thinwire.report.palette import Look
+from thinwire.report.panels import Panel, by_series, number, panels
+from thinwire.report.words import duration
+from thinwire.results import Row
+
+SETTINGS = ("model", "workers", "rate", "overlap", "compute_seconds", "density")
+AGAINST = {
+    "step": ("steps", Axis("step")),
+    "seconds": ("time", Axis("seconds since the start")),
+    "bytes_sent_per_rank": ("bytes", Axis("bytes sent by a rank so far", log=True)),
+}
+
+
+def train_figures(rows: Sequence[Row], look: Mapping[str, Look]) -> Iterator[Plot]:
+    for panel in panels(rows, SETTINGS):
+        for against in AGAINST:
+            yield from loss_figure(panel, look, against)
+        yield from _step_times(panel)
+
+
+def loss_figure(
+    panel: Panel, look: Mapping[str, Look], against: str, title: str | None = None
+) -> Iterator[Plot]:
+    """One line a run; a missing loss (diverged) breaks it."""
+    lines = [
+        Line(series, look[series], [(number(row[against]), number(row["loss"])) for row in run])
+        for series, members in by_series(panel.rows, "recipe").items()
+        for run in runs(members)
+    ]
+    # A recipe that diverges must not flatten the others: nothing is shown far above the start.
+    starts = [row["loss"] for row in panel.rows if row["step"] == panel.rows[0]["step"]]
+    known = [loss for loss in starts if loss]
+    word, x = AGAINST[against]
+    yield from line_chart(
+        title or panel.title(f"Loss against {word}"),
+        f"loss-against-{word}",
+        x,
+        Axis("training loss, nats"),
+        lines,
+        y_limit=1.1 * max(known) if known else None,
+    )
+
+
+def runs(rows: Sequence[Row]) -> list[list[Row]]:
+    """One recipe's rows, cut where another file or another run begins."""
+    found: list[list[Row]] = []
+    for row in rows:
+        last = found[-1][-1] if found else None
+        if last and last.get("file") == row.get("file") and number(last["step"]) < row["step"]:
+            found[-1].append(row)
+        else:
+            found.append([row])
+    return found
+
+
+def _step_times(panel: Panel) -> Iterator[Plot]:
+    """The median where the run says it, else the mean, of each recipe's last run."""
+    bars = []
+    for series, members in by_series(panel.rows, "recipe").items():
+        row = members[-1]
+        if row["step"] and row["seconds"] is not None:
+            seconds = row.get("step_seconds") or row["seconds"] / row["step"]
+            bars.append(Bar(series, series, {"step": seconds}, duration(seconds)))
+    yield from bar_chart(
+        panel.title("Time a step"),
+        "time-a-step",
+        Axis("time", duration),
+        {"step": "hue-0"},
+        bars,
+    )

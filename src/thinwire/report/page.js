@@ -1,0 +1,93 @@
+'use strict';
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+// Pointing at a series shows it alone; a tap or click keeps it so.
+let kept = null;
+const focusOn = name => {
+  document.body.classList.toggle('focused', name !== null);
+  for (const e of all('.chart [data-recipe], .summary [data-recipe]'))
+    e.classList.toggle('on', e.dataset.recipe === name);
+};
+const seriesAt = event => {
+  const found = event.target.closest('.chart [data-recipe], .summary [data-recipe]');
+  return found ? found.dataset.recipe : null;
+};
+document.addEventListener('mouseover', event => focusOn(seriesAt(event) ?? kept));
+document.addEventListener('click', event => {
+  const name = seriesAt(event);
+  if (name === null) return;
+  kept = kept === name ? null : name;
+  focusOn(kept);
+});
+
+// A filter hides rows of its table, and fades in the section's figures what has no row left.
+const applyFilter = form => {
+  const section = form.closest('section');
+  const words = form.querySelector('input').value.toLowerCase().split(/\s+/).filter(Boolean);
+  const choices = all('select', form).filter(select => select.selectedIndex > 0);
+  const rows = all('.found tbody tr', section);
+  const shown = new Set();
+  let count = 0;
+  for (const row of rows) {
+    const text = row.textContent.toLowerCase();
+    const fits = words.every(word => text.includes(word))
+      && choices.every(s => row.cells[s.dataset.column].textContent === s.value);
+    row.hidden = !fits;
+    if (fits) { count += 1; shown.add(row.dataset.recipe); }
+  }
+  const known = new Set(rows.map(row => row.dataset.recipe));
+  form.querySelector('output').textContent = `${count} of ${rows.length} rows`;
+  for (const e of all('.chart [data-recipe]', section))
+    e.classList.toggle('off', known.has(e.dataset.recipe) && !shown.has(e.dataset.recipe));
+};
+for (const form of all('.filters')) {
+  form.addEventListener('input', () => applyFilter(form));
+  form.addEventListener('submit', event => event.preventDefault());
+  applyFilter(form); // browsers keep what was typed when a page is loaded again
+}
+
+// A figure is saved as it is seen: these colours, without what is filtered out.
+const standalone = chart => {
+  const copy = chart.cloneNode(true);
+  for (const e of all('.off', copy)) e.remove();
+  const [, , width, height] = chart.getAttribute('viewBox').split(' ').map(Number);
+  copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
+  copy.setAttribute('width', width);
+  copy.setAttribute('height', height);
+  copy.setAttribute('font-family', 'system-ui, sans-serif');
+  const paper = document.createElementNS('http://www.w3.org/2000/svg', 'rect');
+  for (const [name, value] of Object.entries({ width, height, style: 'fill: var(--paper)' }))
+    paper.setAttribute(name, value);
+  copy.prepend(paper);
+  const colours = getComputedStyle(document.documentElement);
+  const text = new XMLSerializer().serializeToString(copy)
+    .replace(/var\((--[\w-]+)\)/g, (_, name) => colours.getPropertyValue(name).trim());
+  return { blob: new Blob([text], { type: 'image/svg+xml' }), width, height };
+};
+const save = (blob, name) => {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+};
+const savePng = ({ blob, width, height }, name) => {
+  const image = new Image();
+  image.onload = () => {
+    const canvas = document.createElement('canvas');
+    canvas.width = 3 * width;
+    canvas.height = 3 * height;
+    canvas.getContext('2d').drawImage(image, 0, 0, canvas.width, canvas.height);
+    URL.revokeObjectURL(image.src);
+    canvas.toBlob(png => save(png, name), 'image/png');
+  };
+  image.src = URL.createObjectURL(blob);
+};
+for (const button of all('button[data-save]'))
+  button.addEventListener('click', () => {
+    const figure = button.closest('figure');
+    const drawn = standalone(figure.querySelector('.chart'));
+    const name = `${figure.id}.${button.dataset.save}`;
+    if (button.dataset.save === 'png') savePng(drawn, name);
+    else save(drawn.blob, name);
+  });

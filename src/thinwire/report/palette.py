@@ -1,0 +1,68 @@
+"""Colours and line styles. Figures are drawn in the light ones; a page names them by variables."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LIGHT = {
+    "paper": "#fcfcfb",
+    "ink": "#1b1c1e",
+    "faint": "#63666b",
+    "rule": "#dcddda",
+    "hue-0": "#1f5fd0",
+    "hue-1": "#d1480b",
+    "hue-2": "#23803a",
+    "hue-3": "#b8237a",
+    "hue-4": "#7a4ce0",
+    "hue-5": "#0b7f8f",
+    "hue-6": "#98700a",
+}
+DARK = {
+    "paper": "#17181a",
+    "ink": "#ecebe7",
+    "faint": "#a0a3a7",
+    "rule": "#383a3d",
+    "hue-0": "#6ea4ff",
+    "hue-1": "#ff8a4c",
+    "hue-2": "#5cc678",
+    "hue-3": "#f57ebd",
+    "hue-4": "#b296ff",
+    "hue-5": "#4cc8d8",
+    "hue-6": "#e0b545",
+}
+HUES = tuple(name for name in LIGHT if name.startswith("hue-"))
+DASHES: tuple[tuple[float, ...], ...] = ((), (7, 3), (2, 2.5), (8, 2.5, 2, 2.5), (12, 3, 5, 3))
+BASELINES = ("torch-dense", "dense")  # what all others are compared with
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a series is told apart: a colour, and a dash pattern once the hues are used up."""
+
+    colour: str  # a name in LIGHT
+    dash: tuple[float, ...] = ()
+    width: float = 1.6
+
+    def swatch(self) -> str:
+        """A short sample of the line for an HTML table."""
+        dash = " ".join(f"{length:g}" for length in self.dash)
+        return (
+            '<svg class="swatch" viewBox="0 0 28 10" aria-hidden="true"><path d="M0 5H28" '
+            f'fill="none" style="stroke:var(--{self.colour})" stroke-width="{self.width}" '
+            f'stroke-dasharray="{dash or "none"}"/></svg>'
+        )
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """A look for every name; a baseline is a heavy line in the text's own colour."""
+    names = list(dict.fromkeys(names))
+    baselines = [name for name in BASELINES if name in names]
+    others = [name for name in names if name not in BASELINES]
+    chosen = {name: Look("ink", DASHES[i], 2.4) for i, name in enumerate(baselines)}
+    for i, name in enumerate(others):
+        chosen[name] = Look(HUES[i % len(HUES)], DASHES[i // len(HUES) % len(DASHES)])
+    return chosen
+
+
+def variables(colours: dict[str, str]) -> str:
+    """As CSS declarations."""
+    return " ".join(f"--{name}: {value};" for name, value in colours.items())

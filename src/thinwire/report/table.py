@@ -1,0 +1,104 @@
+"""Rows as an HTML table with a text filter and a choice for each setting."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from thinwire.report.kinds import Kind
+from thinwire.report.words import rate
+from thinwire.results import Row
+
+# What a reader picks rows by. All other columns are results, or found by the text filter.
+CHOICES = frozenset(
+    [
+        "recipe",
+        "workers",
+        "rate",
+        "n",
+        "density",
+        "model",
+        "overlap",
+        "seed",
+        "op",
+        "impl",
+        "device",
+        "part",
+        "codec",
+        "distribution",
+        "file",
+    ]
+)
+
+
+def table(kind: Kind, rows: Sequence[Row]) -> str:
+    """The filters, which need the page's script, and the table, which does not."""
+    flat = [_flat(row) for row in rows]
+    columns = _columns(flat)
+    texts = [[_text(column, row.get(column)) for column in columns] for row in flat]
+    head = "".join(f"<th>{escape(column.replace('_', ' '))}</th>" for column in columns)
+    body = "\n".join(
+        f'<tr data-recipe="{escape(str(row.get(kind.series, "")))}">'
+        + "".join(f"<td>{escape(text)}</td>" for text in cells)
+        + "</tr>"
+        for row, cells in zip(flat, texts, strict=True)
+    )
+    return (
+        f"{_filters(columns, texts)}\n"
+        '<div class="scroll rows" tabindex="0"><table class="found">'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _filters(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> str:
+    choices = "".join(
+        f'<select data-column="{position}" aria-label="{column}">'
+        f'<option value="">{column}: all</option>'
+        + "".join(f'<option value="{escape(v)}">{escape(v or "none")}</option>' for v in values)
+        + "</select>"
+        for position, column in enumerate(columns)
+        if column in CHOICES
+        and len(values := list(dict.fromkeys(cells[position] for cells in texts))) > 1
+    )
+    return (
+        '<form class="filters needs-script"><input type="search" placeholder="Filter rows" '
+        f'aria-label="Filter rows">{choices}'
+        f"<output>{len(texts)} of {len(texts)} rows</output></form>"
+    )
+
+
+def _flat(row: Row) -> Row:
+    """Objects become a column for each of their fields."""
+    flat: Row = {}
+    for field, value in row.items():
+        if isinstance(value, dict):
+            start = field.removeprefix("seconds_by_")
+            flat |= {f"{start} {name}": inner for name, inner in _flat(value).items()}
+        else:
+            flat[field] = value
+    return flat
+
+
+def _columns(rows: Sequence[Row]) -> list[str]:
+    """In the order they come, the file last; those that are empty in all rows are left out."""
+    found = dict.fromkeys(
+        field
+        for row in rows
+        for field, value in row.items()
+        if value is not None or field == "rate"
+    )
+    return [field for field in found if field != "file"] + ["file"] * ("file" in found)
+
+
+def _text(column: str, value: Any) -> str:
+    if column == "rate":
+        return "loopback" if value is None else rate(value)
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    return str(value)

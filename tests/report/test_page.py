@@ -1,0 +1,131 @@
+"""The page in a real browser: it loads, filters, saves, and fits a phone."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from report.browser import PHONE, chromium
+from report.samples import colours
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Any, report: Path) -> Iterator[Any]:
+    """Loaded; whatever it complains about fails the test that used it."""
+    complaints: list[str] = []
+    page = browser.new_page(accept_downloads=True)
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: complaints.append(request.url))
+    page.goto(report.as_uri())
+    assert complaints.pop(0) == report.as_uri()
+    yield page
+    page.close()
+    fetched = [text for text in complaints if not text.startswith(("blob:", "data:"))]
+    assert fetched == []
+
+
+def test_it_loads_without_errors_and_no_figure_is_blank(page: Any) -> None:
+    charts = page.locator("svg.chart").all()
+    assert len(charts) == 26
+    for chart in charts:
+        assert colours(chart.screenshot()) > 10, chart.get_attribute("aria-label")
+
+
+def test_the_text_filter_hides_rows_and_fades_their_lines(page: Any) -> None:
+    rows = page.locator("#sync tbody tr")
+    assert page.locator("#sync tbody tr:visible").count() == rows.count() == 26
+    page.fill("#sync input", "gtopk gbit")
+    assert page.locator("#sync tbody tr:visible").count() == 1
+    assert page.inner_text("#sync output") == "1 of 26 rows"
+    off = page.locator("#sync .line.off").all()
+    assert off and {e.get_attribute("data-recipe") for e in off}.isdisjoint({"gtopk"})
+    assert page.locator("#train tbody tr:visible").count() > 1  # only its own section
+    page.fill("#sync input", "")
+    assert page.locator("#sync tbody tr:visible").count() == 26
+    assert page.locator("#sync .off").count() == 0
+
+
+def test_choices_filter_by_column_and_add_up(page: Any) -> None:
+    page.select_option("#sync select[aria-label=workers]", "8")
+    assert page.inner_text("#sync output") == "18 of 26 rows"
+    page.select_option("#sync select[aria-label=recipe]", "topk")
+    assert page.inner_text("#sync output") == "3 of 26 rows"
+    shown = page.locator("#sync tbody tr:visible td:first-child").all_inner_texts()
+    assert shown == ["topk"] * 3
+
+
+def test_pointing_at_a_series_shows_it_alone(page: Any) -> None:
+    page.locator("#train .key[data-recipe=topk] text").first.hover()
+    assert page.locator("#train .line.on").count() == 6
+    others = page.locator("#train .line[data-recipe=dense]").first
+    page.wait_for_function("e => getComputedStyle(e).opacity < 0.5", arg=others.element_handle())
+
+
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(page: Any) -> None:
+    page.set_viewport_size({"width": PHONE, "height": 700})
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
+    assert page.locator(".rows").first.evaluate("e => e.scrollWidth > e.clientWidth")
+    for box in [e.bounding_box() for e in page.locator("svg.chart, form, h2, button").all()]:
+        assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= PHONE
+    sizes = page.locator("svg.chart text").evaluate_all(
+        "all => all.map(e => e.getBoundingClientRect().height)"
+    )
+    assert min(sizes) >= 9
+
+
+def test_dark_and_light_are_both_served(page: Any) -> None:
+    def seen(scheme: str) -> tuple[str, bytes]:
+        page.emulate_media(color_scheme=scheme)
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return paper, page.locator("svg.chart").first.screenshot()
+
+    light, dark = seen("light"), seen("dark")
+    assert light[0] != dark[0] and light[1] != dark[1]
+    assert max(map(int, re.findall(r"\d+", dark[0])[:3])) < 64
+
+
+@pytest.mark.parametrize("form", ["svg", "png"])
+def test_figures_can_be_saved(page: Any, browser: Any, tmp_path: Path, form: str) -> None:
+    figures = page.locator("figure")
+    assert page.locator(f"figure button[data-save={form}]").count() == figures.count()
+    viewer = browser.new_page()
+    for section in page.locator("section").all():  # Chromium ignores an eleventh in a second
+        figure = section.locator("figure").last
+        with page.expect_download() as started:
+            figure.locator(f"button[data-save={form}]").click()
+        assert started.value.suggested_filename == f"{figure.get_attribute('id')}.{form}"
+        saved = tmp_path / started.value.suggested_filename
+        started.value.save_as(saved)
+        if form == "svg":  # alone it has no page to take colours from
+            assert b"var(--" not in saved.read_bytes()
+            viewer.goto(saved.as_uri())
+        assert colours(saved.read_bytes() if form == "png" else viewer.screenshot()) > 10
+    viewer.close()
+
+
+def test_what_is_filtered_out_is_not_saved(page: Any, tmp_path: Path) -> None:
+    page.fill("#train input", "topk")
+    with page.expect_download() as started:
+        page.locator("#train button[data-save=svg]").first.click()
+    started.value.save_as(tmp_path / "saved.svg")
+    text = (tmp_path / "saved.svg").read_text()
+    assert 'data-recipe="topk"' in text and 'data-recipe="dense"' not in text
+
+
+def test_it_can_be_read_without_its_script(browser: Any, report: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    assert page.locator("svg.chart:visible").count() == 26
+    assert page.locator("#sync tbody tr:visible").count() == 26
+    assert page.locator("form:visible, button:visible").count() == 0
+    context.close()
