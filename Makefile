@@ -16,7 +16,7 @@ demo: setup
 	$(BIN)/thinwire demo
 
 test: setup system
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # iproute2 and Chromium, where they may be installed; the tests that need them skip without.
 system:

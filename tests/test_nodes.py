@@ -6,7 +6,8 @@ import torch.distributed as dist
 
 import thinwire as tw
 
-CONSERVING = [name for name in tw.recipes() if tw.recipe(name).conserves and name != "dgc"]
+MOMENTUM = ("dgc", "dragonn")  # what they conserve is not the gradient
+CONSERVING = [n for n in tw.recipes() if tw.recipe(n).conserves and n not in MOMENTUM]
 
 
 def steps(group, rank, size, name, node_size, dtype):
@@ -36,7 +37,7 @@ def steps(group, rank, size, name, node_size, dtype):
     return stats["bytes_sent"], stats["k"]
 
 
-DENSE = ("dense", "fp16", "bf16")
+DENSE = ("dense", "fp16", "bf16", "parallax")
 
 
 @pytest.mark.parametrize("name", CONSERVING)

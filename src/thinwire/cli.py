@@ -13,7 +13,9 @@ try:
     from rich.console import Console
 
     from thinwire.bench.command import bench
+    from thinwire.inspect_file import inspect as inspect_file
     from thinwire.lab.command import lab
+    from thinwire.plan.command import add_commands
     from thinwire.report.command import report
 except ImportError:
     sys.exit("thinwire: the command line needs two more packages: pip install 'thinwire[cli]'")
@@ -26,9 +28,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.command("inspect")(inspect_file)
 app.command("lab")(lab)
 app.command("report")(report)
 app.add_typer(bench, name="bench")
+add_commands(app)  # plan, simulate, doctor
 
 PLAIN_WIDTH = 100  # a pipe has no width of its own
 PIECES = "sparsifier | codec | collective | feedback"

@@ -1,46 +1,129 @@
-"""PyTorch's COO tensors as `Sparse` and back."""
+"""PyTorch's COO tensors: as `Sparse` and back, and averaged over the ranks.
+
+`nn.Embedding(sparse=True)` and `EmbeddingBag` have gradients of this form: they are sparse by
+themselves, so that there is nothing to select, and nothing left over to keep.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from thinwire.errors import RecipeError
-from thinwire.types import Sparse
+from thinwire.codec import Pair
+from thinwire.codec.linear import CountSketch
+from thinwire.collective import GroupCommunicator
+from thinwire.collective._oktopk_messages import is_exact
+from thinwire.errors import ExchangeError
+from thinwire.pipeline import Pipeline
+from thinwire.stats import Cost, Meter
+from thinwire.types import (
+    AnyCodec,
+    Codec,
+    CodecKind,
+    Collective,
+    Selection,
+    Sparse,
+    StepContext,
+    accumulator,
+)
 
 
 def from_coo(coo: Tensor) -> Sparse:
-    """The rows of a coalesced COO tensor, or its elements if all dimensions are sparse."""
-    if coo.sparse_dim() == 1 and coo.dim() > 1:
-        width = coo.shape[1:].numel()
-        return Sparse(coo.indices()[0], coo.values().reshape(-1, width), coo.shape[0] * width)
-    if coo.dense_dim() == 0:
-        strides = torch.empty(coo.shape, device="meta").stride()
-        flat = sum(
-            (index * stride for index, stride in zip(coo.indices(), strides, strict=True)),
-            torch.zeros_like(coo.indices()[0]),
-        )
-        return Sparse(flat, coo.values(), coo.shape.numel())
-    raise RecipeError(
-        f"a COO tensor with {coo.sparse_dim()} sparse and {coo.dense_dim()} dense dimensions "
-        "holds neither rows nor single elements"
+    """A coalesced COO tensor as rows: one for each index of its sparse dimensions."""
+    width = coo.shape[coo.sparse_dim() :].numel()
+    strides = torch.empty(coo.shape[: coo.sparse_dim()], device="meta").stride()
+    rows = torch.zeros_like(coo.indices()[0])
+    for index, stride in zip(coo.indices(), strides, strict=True):
+        rows += index * stride
+    return Sparse(rows, coo.values().reshape(-1, width), coo.shape.numel())
+
+
+def to_coo(total: Selection, like: Tensor) -> Tensor:
+    """A sum in any form as a coalesced COO tensor of the shape of `like`."""
+    sparse = like.sparse_dim()
+    rows = as_rows(total, like.shape[sparse:].numel())
+    indices = torch.stack(torch.unravel_index(rows.indices, like.shape[:sparse]))
+    values = rows.values.reshape(-1, *like.shape[sparse:])
+    return torch.sparse_coo_tensor(
+        indices, values, like.shape, check_invariants=False, is_coalesced=True
     )
 
 
-def to_coo(s: Sparse, like: Tensor) -> Tensor:
-    """The inverse of `from_coo`."""
-    if like.dense_dim() == 0:
-        indices = torch.stack(torch.unravel_index(s.indices, like.shape))
-        return torch.sparse_coo_tensor(indices, s.values, like.shape).coalesce()
-    rows = _by_rows(s, like.shape[1:].numel())
-    values = rows.values.view(-1, *like.shape[1:])
-    return torch.sparse_coo_tensor(rows.indices[None], values, like.shape).coalesce()
-
-
-def _by_rows(s: Sparse, width: int) -> Sparse:
-    """The same elements as whole rows, with zeros where a row has none."""
-    if s.values.dim() == 2 and s.width == width:
-        return s
-    elements = s.elements().sorted()
+def as_rows(total: Selection, width: int) -> Sparse:
+    """The same elements as ordered rows of `width`, with zeros where a row has none."""
+    if not isinstance(total, Sparse):
+        dense = total.view(-1, width)
+        indices = dense.any(1).nonzero().flatten()
+        return Sparse(indices, dense[indices], total.numel())
+    ordered = total.sorted()
+    if total.values.dim() == 2 and total.width == width:
+        return ordered
+    elements = ordered.elements()
     rows, place = torch.unique_consecutive(elements.indices // width, return_inverse=True)
     values = elements.values.new_zeros(rows.numel(), width)
     values.view(-1)[place * width + elements.indices % width] = elements.values
-    return Sparse(rows, values, s.numel)
+    return Sparse(rows, values, total.numel)
+
+
+@runtime_checkable
+class Lossy(Protocol):
+    """A collective that may prune or round."""
+
+    def lossless(self) -> Collective:
+        """The same without pruning or rounding."""
+
+
+def way_of(pipeline: Pipeline) -> tuple[Collective, AnyCodec]:
+    """How COO gradients travel under a recipe: whole, by its `coo` or else its own collective.
+
+    Its codec comes along where that returns the very bits; one that would round gives way to the
+    raw one, since there is no residual to catch what it loses. A linear codec is what the recipe
+    was chosen for, and stays.
+    """
+    collective = pipeline.coo or pipeline.collective
+    if isinstance(collective, Lossy):
+        collective = collective.lossless()
+    codec = pipeline.codec
+    fits = codec is not None and codec.kind == collective.takes
+    if fits and not (isinstance(codec, Codec) and not is_exact(codec)):
+        return collective, codec
+    return collective, _PLAIN[collective.takes]
+
+
+@dataclass(slots=True)
+class SparseUnit:
+    """One COO gradient over many steps: which step it is, and what it has cost."""
+
+    name: str
+    pipeline: Pipeline
+    meter: Meter
+    step: int = 0
+
+    def average(self, grad: Tensor, comm: GroupCommunicator, seed: int) -> Tensor:
+        """The mean over the ranks, as a new coalesced COO tensor."""
+        coo = grad.coalesce()
+        mine = from_coo(coo.to(accumulator(coo.dtype)))
+        ctx = StepContext(self.name, self.step, seed, comm, phase=self.meter.phase)
+        sent, received = comm.traffic.sent, comm.traffic.received
+        collective, codec = way_of(self.pipeline)
+        try:
+            total = collective.exchange(mine, codec, ctx).total
+        except ExchangeError as error:
+            name = type(collective).__name__
+            raise ExchangeError(f"{name} of {self.name!r}, step {self.step}: {error}") from error
+        rows = as_rows(total, mine.width)
+        mean = to_coo(Sparse(rows.indices, rows.values / comm.size, rows.numel), coo)
+        dense_bytes = 2 * coo.shape.numel() * coo.dtype.itemsize * (comm.size - 1) // comm.size
+        self.meter.count(
+            mine, comm.traffic.sent - sent, comm.traffic.received - received, dense_bytes
+        )
+        self.step += 1
+        return mean.to(coo.dtype)
+
+    def cost(self) -> Cost:
+        """What the tensor has cost so far."""
+        return self.meter.costs()[0]
+
+
+_PLAIN: dict[CodecKind, AnyCodec] = {"bytes": Pair(), "linear": CountSketch(), "none": None}

@@ -1,6 +1,7 @@
 """The short ways to write a recipe, and how to write one down again.
 
 "topk(0.01) | raw+bf16 | allgather | residual"      sparsifier | codec | collective | feedback
+"block(0.03) | sketch(0.5) | sketch-allreduce | residual"
 {"sparsifier": {"name": "topk", "density": 0.01}, "codec": "raw+bf16", "unit": "model"}
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from thinwire.codec import INDEX_CODECS, VALUE_CODECS, Pair
+from thinwire.codec.linear import LINEAR_CODECS
 from thinwire.collective import COLLECTIVES
 from thinwire.errors import RecipeError
 from thinwire.feedback import FEEDBACKS
@@ -53,6 +55,8 @@ def build_pieces(fields: Mapping[str, Any]) -> dict[str, Any]:
     for role, known in PIECES.items():
         if role in built:
             built[role] = _piece(role, built[role], known)
+    if built.get("coo") is not None:
+        built["coo"] = _piece("coo", built["coo"], COLLECTIVES)
     if "codec" in built:
         built["codec"] = _codec(built["codec"])
     if isinstance(built.get("warm_up"), Mapping):
@@ -74,6 +78,10 @@ def to_dict(pipeline: Pipeline) -> dict[str, Any]:
             "index": _describe(pipeline.codec.index, INDEX_CODECS),
             "value": _describe(pipeline.codec.value, VALUE_CODECS),
         }
+    elif pipeline.codec is not None:
+        fields["codec"] = _describe(pipeline.codec, LINEAR_CODECS)
+    if pipeline.coo is not None:
+        fields["coo"] = _describe(pipeline.coo, COLLECTIVES)
     if pipeline.warm_up is not None:
         fields["warm_up"] = dataclasses.asdict(pipeline.warm_up)
     plain = ("unit", "bypass", "monitor_xi")
@@ -135,6 +143,10 @@ def _piece(role: str, given: Any, known: Mapping[str, type]) -> Any:
 def _codec(given: Any) -> Any:
     if given is None or given == "none":
         return None
+    if isinstance(given, str) and _parse_call(given.partition("+")[0])[0] in LINEAR_CODECS:
+        return _piece("codec", given, LINEAR_CODECS)
+    if isinstance(given, Mapping) and "name" in given:
+        return _piece("codec", given, LINEAR_CODECS)
     if isinstance(given, str):
         given = _codec_halves(given)
     if isinstance(given, Mapping):

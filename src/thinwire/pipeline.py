@@ -4,8 +4,8 @@ gradient ─ feedback.before ─ sparsifier.select ─ collective.exchange(codec
          ─ feedback.after ─ update
 """
 
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from thinwire.collective.xi import xi
 from thinwire.density import target_count
 from thinwire.errors import ExchangeError, RecipeError
 from thinwire.feedback import Residual
+from thinwire.pending import Pending
 from thinwire.policy import WarmUp
 from thinwire.sparsify import Everything, TopK
 from thinwire.types import (
@@ -47,6 +48,9 @@ class Pipeline:
 
     `monitor_xi=m` measures Ok-Topk's ξ every m steps, for two dense allreduces each time, and
     shows it in `stats()`; 0 never does.
+
+    `coo` is how gradients that are sparse by themselves travel (`nn.Embedding(sparse=True)`);
+    None: by the recipe's own collective. Nothing of them is selected or kept.
     """
 
     sparsifier: Sparsifier = field(default_factory=TopK)
@@ -57,6 +61,7 @@ class Pipeline:
     unit: UnitKind = "tensor"
     bypass: int = 1000
     monitor_xi: int = 0
+    coo: Collective | None = None
 
     def __post_init__(self) -> None:
         for role, contract in _ROLES.items():
@@ -75,6 +80,10 @@ class Pipeline:
                 f"{self.collective!r} takes a codec of kind {self.collective.takes!r}, "
                 f"not {self.codec!r} of kind {kind!r}"
             )
+        if self.coo is not None and not isinstance(self.coo, Collective):
+            raise RecipeError(f"coo={self.coo!r} is not a Collective")
+        if isinstance(self.collective, Particular):
+            self.collective.refuse(self.codec)
 
     @property
     def conserves(self) -> bool:
@@ -104,7 +113,16 @@ class Pipeline:
         return own if self.warm_up is None else self.warm_up.at(step) or own
 
     def prepare(self, grad: Tensor, state: PipelineState, ctx: StepContext) -> "Prepared":
-        """The part before the network: accumulate and select. `grad` is flat."""
+        """The part before the network: accumulate and select. `grad` is flat.
+
+        In one pass, where the feedback can wait with adding up and the sparsifier can add as it
+        looks; the time is then the selection's.
+        """
+        if isinstance(self.feedback, Accumulates) and isinstance(self.sparsifier, AddsUp):
+            with ctx.phase("select"):
+                pending = self.feedback.pending(grad, state["feedback"])
+                selection = self.sparsifier.select_from(pending, state["sparsifier"], ctx)
+                return Prepared(pending.dense(), selection)
         with ctx.phase("feedback"):
             x = self.feedback.before(grad, state["feedback"])
             x = x.to(accumulator(grad.dtype))
@@ -117,6 +135,8 @@ class Pipeline:
         """The part on the network and after it; the update ends in the storage of `grad`."""
         watch = self.monitor_xi and ctx.step % self.monitor_xi == 0
         seen = (prepared.x.clone(), grad.clone()) if watch else None
+        if getattr(self.collective, "sends_selection", False):
+            ctx = replace(ctx, dense=prepared.x)
         try:
             reduced = self.collective.exchange(prepared.selection, self.codec, ctx)
         except ExchangeError as error:
@@ -144,6 +164,30 @@ class Prepared:
 
     x: Tensor
     selection: Selection
+
+
+@runtime_checkable
+class Accumulates(Protocol):
+    """A feedback that can hand out its sum before it is added up."""
+
+    def pending(self, grad: Tensor, state: State) -> Pending:
+        """What `before` returns, still to be added up."""
+
+
+@runtime_checkable
+class AddsUp(Protocol):
+    """A sparsifier that can add up what it selects from."""
+
+    def select_from(self, x: Pending, state: State, ctx: StepContext) -> Selection:
+        """As `select`, before `x` is added up: the same elements, bit for bit."""
+
+
+@runtime_checkable
+class Particular(Protocol):
+    """A collective that not every codec of its kind will do for."""
+
+    def refuse(self, codec: AnyCodec) -> None:
+        """`RecipeError` with the reason, for one that will not."""
 
 
 def mean_of(reduced: Reduced, numel: int, ctx: StepContext) -> Tensor:

@@ -5,14 +5,24 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from thinwire.codec import Pair, SignValue, TernValue
-from thinwire.codec.value import QsgdValue
+from thinwire.codec import (
+    HuffmanIndex,
+    Pair,
+    QsgdValue,
+    QuantileValue,
+    SignValue,
+    TernValue,
+    ThreeLcValue,
+    VarintIndex,
+)
+from thinwire.codec.linear import CountSketch
 from thinwire.collective import (
     AllGather,
     Dense,
     GTopK,
     OkTopk,
     OmniReduce,
+    SketchAllReduce,
     SparCML,
     UnionAllReduce,
 )
@@ -24,7 +34,9 @@ from thinwire.sparsify import (
     BlockTopK,
     Everything,
     GaussianK,
+    Hashed,
     MultiStage,
+    Nonzero,
     RandomK,
     Reuse,
     Sampled,
@@ -62,6 +74,14 @@ def randomk(density: float = 0.01, shared: bool = True) -> Pipeline:
 def dgc(density: float = 0.001, momentum: float = 0.9, clip_norm: float | None = None) -> Pipeline:
     """Deep Gradient Compression: sampled threshold, momentum correction. Use plain SGD with it."""
     return Pipeline(Sampled(density), feedback=Momentum(momentum, clip_norm=clip_norm))
+
+
+def dragonn(density: float = 0.001, momentum: float = 0.9, slots: float = 1.0) -> Pipeline:
+    """DRAGONN: hashing instead of compaction, momentum correction. Use plain SGD with it.
+
+    Every tensor is compressed; `auto` chooses where that pays, as DRAGONN's section 4.2 does.
+    """
+    return Pipeline(Hashed(density, slots), feedback=Momentum(momentum))
 
 
 def mstopk(density: float = 0.001) -> Pipeline:
@@ -120,13 +140,64 @@ def union(density: float = 0.01, block: int = 64) -> Pipeline:
     return Pipeline(blocks, None, UnionAllReduce(block), unit="model")
 
 
+def s2(density: float = 1 / 32, block: int = 64, ratio: float = 0.5, rows: int = 3) -> Pipeline:
+    """S2 Reducer: the blocks of largest norm, and a count sketch of those that anyone chose.
+
+    What was not chosen stays in the residual. What was comes with unbiased noise of about 1/`ratio`
+    times its own squared norm, which is not fed back: that would diverge.
+
+    `union` is cheaper wherever its blocks, which have no noise, do as well: at `ratio` ≥ 1 it sends
+    no more for the same blocks, and below for `density`·`ratio` of them. Embeddings with
+    `sparse=True` go the same two ways, their rows as blocks.
+    """
+    blocks, codec = BlockTopK(density, block=block), CountSketch(ratio, rows)
+    return Pipeline(blocks, codec, SketchAllReduce(block), unit="model")
+
+
+def parallax() -> Pipeline:
+    """Parallax's split: dense gradients by allreduce, sparse ones by allgather (baseline in S2)."""
+    return dataclasses.replace(dense(), coo=AllGather())
+
+
+def sketchml(density: float = 0.01, bits: int = 6) -> Pipeline:
+    """SketchML: 2^bits quantile buckets and delta keys, of the largest elements."""
+    return Pipeline(TopK(density), Pair(VarintIndex(), QuantileValue(bits=bits)))
+
+
+def skcompress(density: float = 0.01, bits: int = 6) -> Pipeline:
+    """SKCompress: SketchML with Huffman's code on the keys.
+
+    DeepReduce (section 3) names a Huffman code for the values as well. The buckets are equally
+    full, so that no code for their numbers takes fewer bits than they have: it is left out.
+    """
+    return Pipeline(TopK(density), Pair(HuffmanIndex(), QuantileValue(bits=bits)))
+
+
+def three_lc(sparsity: float = 1.0) -> Pipeline:
+    """3LC: three values, five to a byte, runs of zeros as one byte; with error feedback."""
+    codec = Pair(value=ThreeLcValue(sparsity))
+    return Pipeline(Everything(), codec, AllGather(), Residual())
+
+
+def deepreduce(
+    density: float = 0.01, index: str = "bloom", value: str = "fit_poly", sparse: bool = False
+) -> Pipeline:
+    """DeepReduce: any index codec with any value codec, over top-k or, `sparse`, what is not zero.
+
+    >>> deepreduce(index="bloom('p2', fpr=0.01)", value="qsgd(7)", sparse=True).sparsifier
+    Nonzero()
+    """
+    pieces = build_pieces({"codec": {"index": index, "value": value}})
+    return Pipeline(Nonzero() if sparse else TopK(density), **pieces)
+
+
 RECIPES: dict[str, Builder] = {
     build.__name__.replace("_", "-"): build
     for build in (
-        dense, fp16, bf16, topk, randomk, dgc, mstopk, gaussiank, signsgd, terngrad, qsgd,
-        topk_dsa, omnireduce, union, gtopk, ok_topk,
+        dense, fp16, bf16, topk, randomk, dgc, dragonn, mstopk, gaussiank, signsgd, terngrad, qsgd,
+        topk_dsa, omnireduce, union, s2, parallax, gtopk, ok_topk, sketchml, skcompress, deepreduce,
     )
-}  # fmt: skip
+} | {"3lc": three_lc}  # fmt: skip
 
 
 def recipes() -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from thinwire.collective import GroupCommunicator
-from thinwire.coo import from_coo, to_coo
+from thinwire.coo import from_coo, to_coo, way_of
 from thinwire.pipeline import Pipeline
 from thinwire.recipes import resolve
 from thinwire.types import Selection, Sparse, StepContext, TensorSpec, accumulator
@@ -37,8 +37,8 @@ def sparse_all_reduce(
         return _as_sparse(pipeline.collective.exchange(x, pipeline.codec, ctx).total)
     if x.is_sparse:
         coo = x.coalesce()
-        total = pipeline.collective.exchange(from_coo(coo), pipeline.codec, ctx).total
-        return to_coo(_as_sparse(total), coo)
+        collective, codec = way_of(pipeline)
+        return to_coo(collective.exchange(from_coo(coo), codec, ctx).total, coo)
     flat = x.reshape(-1).to(accumulator(x.dtype))
     spec = TensorSpec(ctx.tensor, flat.numel(), flat.dtype, flat.device)
     chosen = pipeline.sparsifier.select(flat, pipeline.sparsifier.init(spec), ctx)

@@ -132,7 +132,7 @@ class Meter:
         if not isinstance(chosen, Sparse):
             return torch.tensor(self.sizes, device=self._selected.device)
         if len(self.sizes) == 1:
-            return chosen.count
+            return chosen.values.numel()
         upto = torch.searchsorted(chosen.sorted().indices, self._ends)
         return upto.diff(prepend=upto.new_zeros(1))
 

@@ -8,17 +8,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from thinwire.codec import Pair
 from thinwire.collective import Dense, GroupCommunicator, Nodes, node_size_of
-from thinwire.coo import from_coo, to_coo
+from thinwire.coo import SparseUnit
 from thinwire.errors import NonFiniteError, RecipeError
 from thinwire.feedback import NoFeedback
 from thinwire.pipeline import Pipeline
 from thinwire.recipes import resolve
 from thinwire.runner import Runner
 from thinwire.sparsify import Everything
-from thinwire.stats import Cost, total_cost
-from thinwire.types import Sparse, StepContext, accumulator
+from thinwire.stats import Cost, Meter, total_cost
 from thinwire.unit import SavedState, Unit
 
 NonFinite = Literal["raise", "skip", "propagate"]
@@ -61,6 +59,7 @@ class Synchronizer:
         self.nonfinite = nonfinite
         self.comm = GroupCommunicator(group, timeout)
         self._units: dict[tuple[str, ...], Unit] = {}
+        self._sparse: dict[str, SparseUnit] = {}
         self._saved: dict[str, SavedState] = {}  # of tensors that are in no unit now
         self._past: dict[str, Cost] = {}  # of tensors while they were in other units
         ranks_a_node = node_size_of(node_size)
@@ -78,7 +77,7 @@ class Synchronizer:
         """Average many gradients; selection of one runs beside the exchange of another.
 
         Each update is written into its gradient's own storage and returned. Sparse (COO)
-        gradients come back as new COO tensors, averaged without loss.
+        gradients come back as new COO tensors, averaged whole: see `average_rows`.
         """
         form = "; ".join(f"{n}: {tuple(g.shape)} {g.dtype} {g.layout}" for n, g in grads.items())
         magnitudes = zip(grads, largest_magnitudes(grads), strict=True)
@@ -104,20 +103,16 @@ class Synchronizer:
         return [(self._unit(group, pipeline), list(group.values())) for group, pipeline in groups]
 
     def average_rows(self, name: str, grad: Tensor) -> Tensor:
-        """The mean of a COO gradient, as COO: rows are gathered and added, nothing is left out."""
-        grad = grad.coalesce()
-        mine = from_coo(grad.to(accumulator(grad.dtype)))
-        ctx = StepContext(tensor=name, step=0, seed=self.runner.seed, comm=self.comm)
-        codec = Pair()
-        parts = [codec.decode(wire, ctx) for wire in self.comm.all_gather(codec.encode(mine, ctx))]
-        everyone = [part for part in parts if isinstance(part, Sparse)]
-        gathered = Sparse(
-            torch.cat([part.indices for part in everyone]),
-            torch.cat([part.values for part in everyone]).div_(self.comm.size),
-            mine.numel,
-            ordered=False,
-        )
-        return to_coo(gathered, grad).to(grad.dtype)
+        """The mean of a COO gradient, as COO, by the recipe's `coo` or its own collective.
+
+        Nothing is selected, pruned or rounded, except that a sketch stays one. `node_size` does
+        not count here: every rank takes part.
+        """
+        if name not in self._sparse:
+            step = int(self._saved.get(name, {}).get("step", 0))
+            meter = Meter((grad.shape.numel(),), grad.device)
+            self._sparse[name] = SparseUnit(name, self.pipeline, meter, step)
+        return self._sparse[name].average(grad, self.comm, self.runner.seed)
 
     def refuse(self, grads: Iterable[Tensor], bad_here: list[str], bad_ranks: list[int]) -> None:
         """What a step with NaN or Inf comes to. The state is as it was before the step."""
@@ -150,6 +145,7 @@ class Synchronizer:
         costs = dict(self._past)
         for unit in self._units.values():
             costs |= {n: self._past.get(n, Cost()) + c for n, c in unit.costs().items()}
+        costs |= {name: unit.cost() for name, unit in self._sparse.items()}
         rows = {name: cost.row() for name, cost in costs.items()}
         for unit in self._units.values():
             if "xi" in unit.state["collective"]:
@@ -163,6 +159,8 @@ class Synchronizer:
         tensors = {n: dict(s) for n, s in self._saved.items()}
         for unit in self._units.values():
             tensors.update(unit.dissolve())
+        for name, sparse in self._sparse.items():
+            tensors[name] = tensors.get(name, {}) | {"step": torch.tensor(sparse.step)}
         return {
             "version": STATE_VERSION,
             "recipe": repr(self.pipeline),
@@ -197,6 +195,7 @@ class Synchronizer:
                 raise RecipeError(f"state version {one['version']}, expected {STATE_VERSION}")
         self.runner.seed = states[0]["seed"]
         self._units.clear()
+        self._sparse.clear()
         self._saved = merge_states(states[0], mine, self.comm.size)
 
     def close(self) -> None:

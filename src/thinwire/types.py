@@ -169,6 +169,9 @@ class StepContext:
     density: float | None = None  # a warm-up schedule's, in place of the sparsifier's own
     out: Tensor | None = None  # flat; a collective may build a dense total here once it has encoded
     memory: State = field(default_factory=dict)  # what a collective remembers of the unit
+    dense: Tensor | None = (
+        None  # flat; what the selection was made from, where that is what travels
+    )
     gradients: int | None = None  # how many the sum is of, if not one from each rank of `comm`
     phase: Callable[[str], AbstractContextManager[None]] = field(default=_no_clock)
 
@@ -213,15 +216,19 @@ class Codec(Protocol):
 
 @runtime_checkable
 class LinearCodec(Protocol):
-    """Turns a selection into a payload that allreduce can add."""
+    """Turns a selection into a payload that allreduce can add.
+
+    The ranks agree first on the elements that anyone may send; a selection's `numel` is their
+    number, and its indices count among them.
+    """
 
     kind: ClassVar[CodecKind]
 
     def project(self, s: Sparse, ctx: StepContext) -> Tensor:
-        """A payload of the same size on every rank."""
+        """A flat payload whose size follows from `s.numel` alone."""
 
-    def recover(self, total: Tensor, ctx: StepContext) -> Sparse:
-        """The elements of the sum, from the sum of the payloads."""
+    def recover(self, total: Tensor, numel: int, ctx: StepContext) -> Tensor:
+        """All `numel` elements of the sum, from the sum of the payloads."""
 
 
 AnyCodec = Codec | LinearCodec | None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cluster import Cluster
-from thinwire.bench.peers import PEERS, DgcAllGather
+from thinwire.bench.peers import PEERS, DgcAllGather, OkTopk
 
 N = 1001  # not a square: PowerSGD has a remainder to send
 
@@ -67,6 +67,33 @@ def test_dgc_sends_at_most_k_of_each_rank_as_it_is(two: Cluster) -> None:
     halves = [gradient(rank, 0) / 2 for rank in range(2)]
     possible = torch.stack([*halves, halves[0] + halves[1], torch.zeros(N)])
     assert torch.isclose(update, possible).any(0).all()
+
+
+def test_oktopk_sends_about_k_and_forgets_nothing(two: Cluster) -> None:
+    whole = two.run(updates, 2, "torch-oktopk", 1.0, 1)[0][0]
+    assert torch.allclose(whole, mean(0), atol=1e-6)
+    steps = two.run(updates, 2, "torch-oktopk", 0.1, 40)[0]
+    assert steps[0].count_nonzero() == 100  # the global top-k of the sums, exactly
+    assert all(66 <= step.count_nonzero() <= 134 for step in steps)
+    sent, wanted = steps.sum(0), sum(mean(step) for step in range(40))
+    assert isinstance(wanted, Tensor)
+    assert (sent - wanted).norm() < wanted.norm()  # what is missing waits in the residuals
+
+
+def conserved(group: Any, rank: int, size: int) -> tuple[Tensor, Tensor]:
+    """What was sent, and what this rank keeps."""
+    method, sent = OkTopk(0.05), torch.zeros(N)
+    for step in range(40):  # beyond the first thresholds
+        grad = gradient(rank, step)
+        method.step(grad)
+        sent += grad
+    return sent, method.residual
+
+
+def test_oktopk_keeps_all_that_it_does_not_send(two: Cluster) -> None:
+    (sent, first), (_, second) = two.run(conserved, 2)
+    wanted = torch.stack([mean(step) for step in range(40)]).sum(0)
+    torch.testing.assert_close(sent + (first + second) / 2, wanted, atol=1e-4, rtol=0)
 
 
 def accumulated(group: Any, rank: int, size: int) -> Tensor:

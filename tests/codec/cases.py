@@ -8,20 +8,38 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from thinwire.codec import INDEX_CODECS, VALUE_CODECS, Pair, QsgdValue, ValueCodec
+from thinwire.codec import (
+    INDEX_CODECS,
+    VALUE_CODECS,
+    ChunkedValue,
+    FitPolyValue,
+    Fp8Value,
+    Pair,
+    QsgdValue,
+    QuantileValue,
+    ValueCodec,
+    ZstdValue,
+)
 from thinwire.types import Communicator, Selection, Sparse, StepContext
 
 VALUES: dict[str, ValueCodec] = {name: piece() for name, piece in VALUE_CODECS.items()} | {
     "qsgd-4-max": QsgdValue(bits=4, bucket=16, norm="max"),
     "qsgd-2": QsgdValue(bits=2, bucket=7),
     "qsgd-16-whole": QsgdValue(bits=16, bucket=1 << 20),
+    "fp8-e5m2": Fp8Value("e5m2", chunk=7),
+    "zstd-19": ZstdValue(level=19),
+    "chunked-2": ChunkedValue(bits=2, chunk=3),
+    "chunked-2-stochastic": ChunkedValue(bits=2, chunk=4096, rounding="stochastic"),
+    "quantile-2": QuantileValue(bits=2),
+    "quantile-9": QuantileValue(bits=9),
+    "fit_poly-1-3": FitPolyValue(degree=1, pieces=3),
 }
 """Every registered value codec, and one with settings off its defaults where it has any."""
 
 PAIRS: dict[str, Pair] = {f"raw+{value}": Pair(value=piece) for value, piece in VALUES.items()} | {
-    f"{index}+raw": Pair(index=piece()) for index, piece in INDEX_CODECS.items()
+    f"{index}+raw": Pair(index=piece()) for index, piece in INDEX_CODECS.items() if piece.lossless
 }
-"""Every value codec and every index codec, each with a raw other half."""
+"""Every value codec and every lossless index codec, each with a raw other half."""
 
 EXTREMES: dict[torch.dtype, list[float]] = {
     torch.float32: [0.0, -0.0, 1e-45, -1e-45, 1.17e-38, 65504.0, -65520.0, 3.4028235e38, -3.4e38],

@@ -43,9 +43,11 @@ def test_gpu_and_cpu_write_and_read_the_same(name: str, form: str) -> None:
 
 
 SIZED_BY_THEIR_DATA = {"rice+raw", "varint+raw", "rle+raw", "huffman+raw"}
+ON_THE_HOST = {"deflate", "zstd", "quantile", "fit_poly", "fit_dexp"}
+WAITING = {name for name, pair in PAIRS.items() if pair.value.name in ON_THE_HOST}
 
 
-@pytest.mark.parametrize("name", PAIRS.keys() - SIZED_BY_THEIR_DATA)
+@pytest.mark.parametrize("name", sorted(PAIRS.keys() - SIZED_BY_THEIR_DATA - WAITING))
 def test_encoding_does_not_wait(name: str) -> None:
     selections = [on_gpu(s) for s in SELECTIONS.values()]
     torch.cuda.set_sync_debug_mode("error")

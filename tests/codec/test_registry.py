@@ -30,7 +30,8 @@ def test_every_piece_keeps_its_protocol() -> None:
 def test_ids_are_frozen() -> None:
     """The wire names codecs by these numbers: they never change and are never used again."""
     assert {name: piece.id for name, piece in VALUE_CODECS.items()}.items() >= {
-        "raw": 1, "fp16": 2, "bf16": 3, "sign": 4, "tern": 5, "qsgd": 6,
+        "raw": 1, "fp16": 2, "bf16": 3, "sign": 4, "tern": 5, "qsgd": 6, "fp8": 7, "deflate": 8,
+        "zstd": 9, "chunked": 10, "quantile": 11, "fit_poly": 12, "fit_dexp": 13,
     }.items()  # fmt: skip
     assert INDEX_CODECS["raw"].id == 1
 

@@ -15,7 +15,7 @@ from thinwire.errors import RecipeError
 from thinwire.feedback import Momentum, Residual
 from thinwire.pipeline import Pipeline
 from thinwire.sparsify import TopK
-from thinwire.types import Sparse, StepContext
+from thinwire.types import Sparse, StepContext, TensorSpec
 
 
 def top(x, k):
@@ -78,7 +78,8 @@ def lost_norm(group, rank, size, exact, k):
     common = torch.randn(numel, generator=torch.Generator().manual_seed(99))
     x = common + torch.randn(numel, generator=draw)
     ctx = StepContext(tensor="w", step=0, seed=0, comm=comm)
-    s = TopK(k / numel).select(x, {}, ctx)
+    topk, spec = TopK(k / numel), TensorSpec("w", numel, x.dtype, x.device)
+    s = topk.select(x, topk.init(spec), ctx)
     reduced = GTopK(k / numel, exact).exchange(s, Pair(), ctx)
     given, settled = s.to_dense(), reduced.delivered.to_dense()
     comm.all_reduce(given)

@@ -28,6 +28,11 @@ MIXTURES = (
     "topk(0.1) | raw+bf16 | allgather | momentum",
     "block(0.25, 16) | raw+fp16 | allgather | residual",
     "topk(0.1) | none | dense | residual",
+    "topk(0.1) | bloom('p2', 0.1)+qsgd | allgather | momentum",
+    "topk(0.1) | bloom('naive', 0.1)+fp16 | allgather | ef21",
+    "topk(0.1) | bloom('p1', 0.05)+raw | gtopk(0.1) | residual",
+    "topk(0.1) | bloom('leftmost', 0.05)+bf16 | sparcml | residual",
+    "block(0.25, 16) | bloom('p0', 0.1)+raw | omnireduce(16) | residual",
 )
 
 

@@ -8,7 +8,7 @@ from contracts.strategies import some_ranks
 
 # From 2^15 elements on, PyTorch splits an operation between threads.
 LAYERS = (Layer((70_000,)), Layer((300, 7), "bfloat16", "transposed"), Layer((5000,), "float64"))
-RANDOM = ("randomk", "terngrad", "qsgd")
+RANDOM = ("randomk", "terngrad", "qsgd", "s2")
 
 
 @pytest.mark.parametrize("size", some_ranks)

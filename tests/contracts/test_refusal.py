@@ -101,7 +101,7 @@ class Sketch:
     def project(self, s, ctx):
         raise AssertionError("never reached")
 
-    def recover(self, total, ctx):
+    def recover(self, total, numel, ctx):
         raise AssertionError("never reached")
 
 

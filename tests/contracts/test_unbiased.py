@@ -18,7 +18,7 @@ def unbiased_recipes() -> list[str]:
 
 
 def test_the_ones_that_do_not_conserve_are_known():
-    assert {"terngrad", "qsgd"} <= set(unbiased_recipes()) <= set(tw.recipes())
+    assert {"terngrad", "qsgd", "s2"} <= set(unbiased_recipes()) <= set(tw.recipes())
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -36,9 +36,11 @@ def test_right_on_average(cluster, recipe, size):
         assert math.hypot(*errors) <= 2 * deviation
 
 
-@pytest.mark.parametrize("recipe", unbiased_recipes())
+@pytest.mark.parametrize("recipe", [r for r in unbiased_recipes() if r != "s2"])
 def test_ranks_round_independently(cluster, recipe):
-    """The same gradient everywhere: P independent roundings have a P-th of the variance."""
+    """A sketch's hashes are shared: its noise belongs to the sum. Others round each for itself.
+
+    The same gradient everywhere: P independent roundings have a P-th of the variance."""
     layer = Layer((200,), content="tied")
     one = cluster.run(ranks.samples, 1, Case(recipe, (layer,), steps=100, seed=3))
     four = cluster.run(ranks.samples_of_rank_0, 4, Case(recipe, (layer,), steps=100, seed=3))

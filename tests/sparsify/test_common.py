@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from thinwire.sparsify._common import above, odd_stride
+from thinwire.pending import Pending
+from thinwire.sparsify._common import odd_stride, reaching
 
 from .helpers import DEVICES
 
@@ -14,8 +15,9 @@ def test_no_threshold_lets_zeros_through(dtype: torch.dtype, device: str) -> Non
     """A threshold of zero, as a mostly-zero gradient suggests, would take all of them."""
     smallest = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
     x = torch.tensor([0.0, smallest, -0.0, -smallest, 0.0], dtype=dtype, device=device)
-    assert above(x, 0.0).tolist() == [1, 3]
-    assert above(x, torch.zeros((), dtype=dtype, device=device)).tolist() == [1, 3]
+    assert reaching(Pending(x), 0.0, 1).indices.tolist() == [1, 3]
+    none = torch.zeros((), dtype=dtype, device=device)
+    assert reaching(Pending(x), none, 1).indices.tolist() == [1, 3]
 
 
 @pytest.mark.parametrize(("numel", "samples"), [(1, 5), (10, 10), (1000, 10), (1 << 20, 1 << 13)])

@@ -16,7 +16,9 @@ from thinwire.sparsify import (
     BlockTopK,
     Everything,
     GaussianK,
+    Hashed,
     MultiStage,
+    Nonzero,
     RandomK,
     Reuse,
     Sampled,
@@ -42,8 +44,10 @@ def _whole_blocks(count: int, k: int, n: int) -> bool:
 
 BUILD: dict[str, Callable[[float], Sparsifier]] = {
     "everything": lambda density: Everything(),
+    "nonzero": lambda density: Nonzero(),
     "topk": TopK,
     "sampled": Sampled,
+    "hashed": lambda density: Hashed(density, slots=2.0),
     "reuse": lambda density: Reuse(density, interval=3),
     "gaussian": GaussianK,
     "multistage": MultiStage,
@@ -52,15 +56,17 @@ BUILD: dict[str, Callable[[float], Sparsifier]] = {
 }
 COUNT_IS_RIGHT = {
     "everything": lambda count, k, n: count == n,
+    "nonzero": lambda count, k, n: count <= n,
     "topk": _exactly,
     "sampled": _between(0.8, 1.3),
+    "hashed": lambda count, k, n: count <= min(n, 2 * k),
     "reuse": _between(0.75, 1.25),
     "gaussian": _between(0.75, 1.25),
     "multistage": _exactly,
     "random": _exactly,
     "block": _whole_blocks,
 }
-SPARSE = [name for name in BUILD if name != "everything"]
+SPARSE = [name for name in BUILD if name not in ("everything", "nonzero")]  # by a density
 TAKES_THE_LARGEST = ["topk", "sampled", "reuse", "gaussian"]
 
 # Below and above the size from which exact selection first narrows by a sample.

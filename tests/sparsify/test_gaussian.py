@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from thinwire.errors import RecipeError
+from thinwire.pending import Pending
 from thinwire.sparsify import GaussianK
 from thinwire.sparsify import _common as common
 from thinwire.sparsify import gaussian as module
+from thinwire.types import Sparse
 
 from .helpers import DISTRIBUTIONS, draw, select
 
@@ -36,16 +38,15 @@ def test_ordinary_distributions_need_few_passes_over_everything(
     n = 200_000
     passes = []
 
-    def counted(x: torch.Tensor, threshold: float) -> torch.Tensor:
-        passes.append(x.numel())
-        return common.above(x, threshold)
+    def counted(x: Pending, threshold: float, expected: int) -> Sparse:
+        passes.append(x.numel)
+        return common.reaching(x, threshold, expected)
 
-    def among_few(x: torch.Tensor, k: int) -> torch.Tensor:
-        assert x.numel() < n, "fell back to exact selection over everything"
-        return common.largest(x, k)
+    def refused(x: torch.Tensor, k: int) -> None:
+        pytest.fail("fell back to exact selection over everything")
 
-    monkeypatch.setattr(module, "above", counted)
-    monkeypatch.setattr(module, "largest", among_few)
+    monkeypatch.setattr(module, "reaching", counted)
+    monkeypatch.setattr(module, "take_largest", refused)
     select(GaussianK(density), draw(shape, n))
     assert passes.count(n) <= 4
     assert len(passes) <= 11, "one, and ten adjustments"

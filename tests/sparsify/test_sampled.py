@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from thinwire.errors import RecipeError
+from thinwire.pending import Pending
 from thinwire.sparsify import Sampled, TopK
 from thinwire.sparsify import _common as common
 from thinwire.sparsify import sampled as module
+from thinwire.types import Sparse
 
 from .helpers import DISTRIBUTIONS, at, draw, left_out, select
 
@@ -36,16 +38,15 @@ def test_a_light_sample_needs_few_passes_even_in_a_heavy_tail(
 ) -> None:
     passes = []
 
-    def counted(x: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
-        passes.append(x.numel())
-        return common.above(x, threshold)
+    def counted(x: Pending, threshold: torch.Tensor, expected: int) -> Sparse:
+        passes.append(x.numel)
+        return common.reaching(x, threshold, expected)
 
-    def among_few(x: torch.Tensor, k: int) -> torch.Tensor:
-        assert x.numel() < 100_000, "fell back to exact selection"
-        return common.largest(x, k)
+    def refused(x: torch.Tensor, k: int) -> None:
+        pytest.fail("fell back to exact selection")
 
-    monkeypatch.setattr(module, "above", counted)
-    monkeypatch.setattr(module, "largest", among_few)
+    monkeypatch.setattr(module, "reaching", counted)
+    monkeypatch.setattr(module, "take_largest", refused)
     for step in range(20):
         select(Sampled(0.01), draw("cauchy", 100_000, step), at(step))
     assert 20 <= len(passes) <= 30

@@ -1,12 +1,16 @@
-"""Exact top-k, on both of its routes."""
+"""Exact top-k."""
+
+import math
 
 import pytest
 import torch
 
+from thinwire.kernels.compact import Found
+from thinwire.kernels.exact_topk import Largest
 from thinwire.sparsify import TopK
-from thinwire.sparsify import _common as common
+from thinwire.sparsify import topk as module
 
-from .helpers import DEVICES, DISTRIBUTIONS, at, draw, select
+from .helpers import DEVICES, DISTRIBUTIONS, at, draw, select, spec_of
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -33,46 +37,18 @@ def test_among_equals_the_lower_index_is_taken(n: int, shape: str, device: str) 
     assert torch.equal(chosen.indices, by_magnitude_then_index.sort().values)
 
 
-def test_a_sample_that_misleads_changes_the_time_not_the_result() -> None:
-    """The sampled elements are the smallest of all, or the largest of all."""
-    n = 50_000
-    for misleading in (1e-6, 1e6):
-        x = draw("normal", n)
-        x[:: common.odd_stride(n, common._LEAST_SAMPLE)] *= misleading
-        chosen = select(TopK(0.01), x)
-        expected = x.abs().topk(500).values
-        assert torch.equal(chosen.values.abs().sort(descending=True).values, expected)
-
-
-def test_large_tensors_are_narrowed_before_the_exact_selection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sizes = []
-    exact = common._largest_directly
-
-    def watched(x: torch.Tensor, k: int) -> torch.Tensor:
-        sizes.append(x.numel())
-        return exact(x, k)
-
-    monkeypatch.setattr(common, "_largest_directly", watched)
-    select(TopK(0.001), draw("laplace", 2_000_000))
-    assert sizes and sizes[0] < 4 * 2000, "two thousand out of two million"
-
-
-@pytest.mark.parametrize("shape", ["constant", "zeros", "mostly-zero", "ties"])
-def test_ties_do_not_cost_a_selection_over_everything(
-    shape: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(common, "_largest_directly")
-    assert select(TopK(0.01), draw(shape, 100_000)).count == 1000
-
-
-def test_a_chunk_boundary_is_no_boundary() -> None:
-    n = common.CHUNK + 1000
-    x = torch.zeros(n)
-    marked = torch.tensor([0, common.CHUNK - 1, common.CHUNK, n - 1])
-    x[marked] = torch.tensor([1.0, -2.0, 3.0, -4.0])
-    assert torch.equal(select(TopK(4 / n), x).indices, marked)
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("remembered", [0.0, 1e-3, 1.0, 2.5, 4.0, math.inf])
+def test_what_is_remembered_changes_the_time_not_the_result(remembered: float, device: str) -> None:
+    """A threshold of any earlier step: far too low, about right, far too high."""
+    x = draw("normal", 30_000, device=device)
+    topk = TopK(0.01)
+    state = topk.init(spec_of(x)) | {"threshold": torch.tensor(remembered, device=device)}
+    chosen = topk.select(x, state, at())
+    fresh = select(topk, x)
+    assert torch.equal(chosen.indices, fresh.indices)
+    assert torch.equal(chosen.values, fresh.values)
+    assert state["threshold"] == chosen.values.abs().min()
 
 
 @pytest.mark.parametrize(
@@ -85,3 +61,26 @@ def test_k_is_rounded_and_at_least_one(n: int, density: float, k: int) -> None:
 def test_a_schedule_may_not_leave_the_range_either() -> None:
     with pytest.raises(ValueError, match=r"density=1.5 must be in \(0, 1\]"):
         select(TopK(0.1), draw("normal", 10), at(density=1.5))
+
+
+@pytest.mark.parametrize("density", [0.001, 0.05])
+def test_few_candidates_once_the_residual_is_in_balance(
+    density: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values that wait pile up just below the threshold; the guess must not let them all in."""
+    n, counts = 100_000, []
+    largest_of = module.largest_of
+
+    def watched(found: Found, x: torch.Tensor, k: int) -> Largest:
+        counts.append(int(found.count) / k)
+        return largest_of(found, x, k)
+
+    monkeypatch.setattr(module, "largest_of", watched)
+    topk, residual = TopK(density), torch.zeros(n)
+    state = topk.init(spec_of(residual))
+    for step in range(120):
+        residual += draw("laplace", n, seed=step)
+        residual[topk.select(residual, state, at(step)).indices] = 0
+    settled = sorted(counts[60:])
+    assert settled[0] >= 1 or sum(count < 1 for count in settled) <= 3
+    assert settled[-1] <= 4

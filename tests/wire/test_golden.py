@@ -5,22 +5,30 @@ import torch
 
 from thinwire.types import Sparse
 
-from .make_golden import CODECS, CONTEXT, GOLDEN, NAMES, SELECTIONS, path
+from .make_golden import CODECS, CONTEXT, GOLDEN, NAMES, READ_ONLY, SELECTIONS, path
 
 
 @pytest.mark.parametrize(("codec", "form"), NAMES)
 def test_golden(codec: str, form: str) -> None:
     pair, s = CODECS[codec], SELECTIONS[form]
     golden = torch.frombuffer(bytearray(path(codec, form).read_bytes()), dtype=torch.uint8)
-    assert pair.encode(s, CONTEXT).tolist() == golden.tolist()
+    if codec not in READ_ONLY:
+        assert pair.encode(s, CONTEXT).tolist() == golden.tolist()
 
     out = pair.decode(golden, CONTEXT)
     assert isinstance(out, Sparse) is isinstance(s, Sparse)
     values, expected = out, s
     if isinstance(s, Sparse) and isinstance(out, Sparse):
-        assert torch.equal(out.indices, s.indices)
-        assert (out.numel, out.ordered) == (s.numel, s.ordered)
+        assert out.numel == s.numel
         values, expected = out.values, s.values
+        if pair.index.lossless:
+            assert torch.equal(out.indices, s.indices)
+            assert out.ordered == s.ordered
+        elif codec == "bloom-naive+raw":  # values in wrong places
+            expected = s.sorted().values
+        else:
+            rows = s.to_dense().view(s.rows, s.width)[out.indices]
+            expected = rows.view_as(values)
     assert isinstance(values, torch.Tensor)
     assert isinstance(expected, torch.Tensor)
     assert values.dtype == expected.dtype

@@ -12,12 +12,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from thinwire.bench.codecs_command import codecs
+from thinwire.bench.kernels_command import kernels
+from thinwire.bench.train_command import train
 from thinwire.errors import ThinwireError
 
 PLAIN_WIDTH = 140  # a pipe has no width of its own
 PHASES = ("feedback", "select", "encode", "exchange", "decode", "other")
 
 bench = typer.Typer(help="Measure: results as a table, and as JSON.", no_args_is_help=True)
+bench.command()(codecs)
+bench.command()(kernels)
+bench.command()(train)
 
 
 @bench.callback()

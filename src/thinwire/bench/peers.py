@@ -19,6 +19,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 
 SAMPLE = 0.01  # DGC, section 3.1: the threshold comes from 1 % of the gradient
 MOMENTUM = 0.9
+REUSE, REGIONS = 32, 64  # Ok-Topk, section 5.2: steps between new thresholds and new regions
+COUNTS = (2 / 3, 4 / 3)  # of k: outside of these a threshold is stale, however new
 
 
 class Method(Protocol):
@@ -155,6 +157,94 @@ class DgcAllGather(TopKAllGather):
         self.velocity[indices] = 0
 
 
+class OkTopk(TopKAllGather):
+    """Ok-Topk, Algorithm 1 line by line, its small agreements included; thresholds are reused."""
+
+    def __init__(self, density: float) -> None:
+        super().__init__(density)
+        self.steps = 0
+        self.local_threshold = self.global_threshold = 0.0
+        self.edges: list[int] = []
+
+    def step(self, grad: Tensor) -> None:
+        k = max(1, round(self.density * grad.numel()))
+        with self.phase("feedback"):
+            x = self.accumulate(grad)
+        with self.phase("select"):
+            indices = self.select(x, k)
+            values = x[indices]
+        with self.phase("exchange"):
+            if self.steps % REGIONS == 0:
+                self.edges = _balanced_regions(indices, grad.numel())
+            mine, sums = self.split_and_reduce(indices, values)
+            chosen = self.passing(sums, k)
+            size = _agreed(int(chosen.sum()), dist.ReduceOp.MAX)
+            all_indices = _gathered(mine[chosen].int(), size)
+            all_values = _gathered(sums[chosen], size)
+        with self.phase("decode"):
+            grad.zero_().index_add_(0, all_indices, all_values.div_(dist.get_world_size()))
+        with self.phase("feedback"):
+            self.forget(indices[grad[indices] != 0])  # a region is summed before it is pruned
+        self.steps += 1
+
+    def select(self, x: Tensor, k: int) -> Tensor:
+        magnitudes = torch.abs(x, out=self.magnitudes)
+        if self.steps % REUSE:
+            found = torch.nonzero(magnitudes >= self.local_threshold).squeeze(1)
+            if _fits(found.numel(), k):
+                return found
+        self.local_threshold = _kth(magnitudes, k)
+        return torch.nonzero(magnitudes >= self.local_threshold).squeeze(1)
+
+    def split_and_reduce(self, indices: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Everyone's entries in this rank's region, added up: their indices and sums."""
+        places = torch.searchsorted(indices, torch.tensor(self.edges))
+        counts = places.diff()
+        incoming = torch.empty_like(counts)
+        dist.all_to_all_single(incoming, counts)
+        lengths, parts = incoming.tolist(), counts.tolist()
+        their_indices = torch.empty(sum(lengths), dtype=torch.int32)
+        their_values = values.new_empty(sum(lengths))
+        dist.all_to_all_single(their_indices, indices.int(), lengths, parts)
+        dist.all_to_all_single(their_values, values, lengths, parts)
+        start, end = self.edges[dist.get_rank() :][:2]
+        region = values.new_zeros(end - start).index_add_(0, their_indices - start, their_values)
+        found = torch.nonzero(region).squeeze(1)
+        return found + start, region[found]
+
+    def passing(self, sums: Tensor, k: int) -> Tensor:
+        """Which of the sums reach the global threshold; all ranks decide alike if it is stale."""
+        chosen = sums.abs() >= self.global_threshold
+        count = _agreed(int(chosen.sum()), dist.ReduceOp.SUM)
+        if self.steps % REUSE and _fits(count, k):
+            return chosen
+        everyone = _gathered(sums, _agreed(sums.numel(), dist.ReduceOp.MAX))
+        self.global_threshold = _kth(everyone.abs_(), min(k, everyone.numel()))
+        return sums.abs() >= self.global_threshold
+
+
+def _balanced_regions(indices: Tensor, n: int) -> list[int]:
+    """Where to cut so that regions are about equally full: the mean of all ranks' own cuts."""
+    ranks = dist.get_world_size()
+    cuts = indices[[indices.numel() * rank // ranks for rank in range(1, ranks)]].double()
+    dist.all_reduce(cuts)
+    return [0, *(cuts / ranks).long().tolist(), n]
+
+
+def _kth(magnitudes: Tensor, k: int) -> float:
+    return float(torch.topk(magnitudes, k, sorted=False).values.min())
+
+
+def _fits(count: int, k: int) -> bool:
+    return COUNTS[0] * k <= count <= COUNTS[1] * k
+
+
+def _agreed(count: int, how: dist.ReduceOp.RedOpType) -> int:
+    total = torch.tensor(count)
+    dist.all_reduce(total, how)
+    return int(total)
+
+
 def _gathered(tensor: Tensor, size: int) -> Tensor:
     """Everyone's, each padded with zeros to `size`, so that nobody has to ask for lengths."""
     mine = torch.cat([tensor, tensor.new_zeros(size - tensor.numel())])
@@ -168,7 +258,7 @@ def _hook(hook: Callable[[Any, Any], torch.futures.Future[Tensor]], density: flo
 
 
 BASELINE = "torch-dense"
-SPARSE_PEERS = ("torch-topk", "torch-dgc")
+SPARSE_PEERS = ("torch-topk", "torch-dgc", "torch-oktopk")
 PEERS: dict[str, Callable[[float], Method]] = {
     BASELINE: partial(_hook, default_hooks.allreduce_hook),
     "torch-fp16": partial(_hook, default_hooks.fp16_compress_hook),
@@ -177,4 +267,5 @@ PEERS: dict[str, Callable[[float], Method]] = {
     "torch-powersgd-4": partial(power_sgd, rank=4),
     "torch-topk": TopKAllGather,
     "torch-dgc": DgcAllGather,
+    "torch-oktopk": OkTopk,
 }

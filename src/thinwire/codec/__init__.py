@@ -3,14 +3,18 @@
 from thinwire.codec.abc import IndexCodec, ValueCodec
 from thinwire.codec.container import Header, Message, pack, unpack
 from thinwire.codec.index import (
+    AnsIndex,
     BitmapIndex,
+    BloomIndex,
     EliasFanoIndex,
     HuffmanIndex,
+    PcoIndex,
     RawIndex,
     RegionalIndex,
     RiceIndex,
     RleIndex,
     VarintIndex,
+    ZstdIndex,
 )
 from thinwire.codec.pair import Pair
 from thinwire.codec.registry import (
@@ -19,25 +23,45 @@ from thinwire.codec.registry import (
     index_by_id,
     value_by_id,
 )
-from thinwire.codec.value.half import Bf16Value, Fp16Value
-from thinwire.codec.value.qsgd import QsgdValue
-from thinwire.codec.value.raw import RawValue
-from thinwire.codec.value.sign import SignValue
-from thinwire.codec.value.tern import TernValue
+from thinwire.codec.value import (
+    Bf16Value,
+    ChunkedValue,
+    DeflateValue,
+    FitDexpValue,
+    FitPolyValue,
+    Fp8Value,
+    Fp16Value,
+    QsgdValue,
+    QuantileValue,
+    RawValue,
+    SignValue,
+    TernValue,
+    ThreeLcValue,
+    ZstdValue,
+)
 
 __all__ = [
     "INDEX_CODECS",
     "VALUE_CODECS",
+    "AnsIndex",
     "Bf16Value",
     "BitmapIndex",
+    "BloomIndex",
+    "ChunkedValue",
+    "DeflateValue",
     "EliasFanoIndex",
+    "FitDexpValue",
+    "FitPolyValue",
+    "Fp8Value",
     "Fp16Value",
     "Header",
     "HuffmanIndex",
     "IndexCodec",
     "Message",
     "Pair",
+    "PcoIndex",
     "QsgdValue",
+    "QuantileValue",
     "RawIndex",
     "RawValue",
     "RegionalIndex",
@@ -45,8 +69,11 @@ __all__ = [
     "RleIndex",
     "SignValue",
     "TernValue",
+    "ThreeLcValue",
     "ValueCodec",
     "VarintIndex",
+    "ZstdIndex",
+    "ZstdValue",
     "index_by_id",
     "pack",
     "unpack",

@@ -37,6 +37,20 @@ class IndexCodec(Protocol):
 
 
 @runtime_checkable
+class ApproximateIndexCodec(IndexCodec, Protocol):
+    """An index codec of which a receiver may find other indices than were put in.
+
+    It is given ascending indices, and finds ascending ones.
+    """
+
+    def support(self, part: Tensor, count: int, rows: int) -> Tensor | None:
+        """The indices that a receiver of this part takes `count` indices for: their values travel.
+
+        None where the values travel as they are, whatever becomes of them.
+        """
+
+
+@runtime_checkable
 class ValueCodec(Protocol):
     """Turns values into bytes and back.
 
@@ -47,7 +61,10 @@ class ValueCodec(Protocol):
     id: ClassVar[int]
     name: ClassVar[str]
     lossless: ClassVar[bool]  # the very bits come back
-    unbiased: ClassVar[bool]  # over all seeds, the mean of what comes back is what was given
+
+    @property
+    def unbiased(self) -> bool:
+        """Over all seeds, the mean of what comes back is what was given."""
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """The part for 1-D contiguous float32 or float64 `values`; `seed` addresses its randomness.

@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from thinwire.codec.abc import IndexCodec, ValueCodec
-from thinwire.codec.container import DTYPES, Header, pack, unpack
+from thinwire.codec.abc import ApproximateIndexCodec, IndexCodec, ValueCodec
+from thinwire.codec.container import DTYPES, Header, Message, pack, unpack
 from thinwire.codec.index.raw import RawIndex
 from thinwire.codec.value.raw import RawValue
 from thinwire.errors import RecipeError, WireFormatError
@@ -20,6 +20,10 @@ class Pair:
 
     A dense selection has values only; one of rows has an index a row and the values row by row.
     The value codec rounds with a seed of the rank's own, so that errors average out over ranks.
+
+    Where receivers find other indices than were selected (a Bloom filter), the values of those
+    that they find are sent: in ascending order, read from the tensor that was selected from where
+    that is at hand, and otherwise zero outside of the selection.
     """
 
     kind: ClassVar[CodecKind] = "bytes"
@@ -34,13 +38,14 @@ class Pair:
             raise RecipeError(
                 f"values must be float32 or float64 to be encoded, not {values.dtype}"
             )
-        flat = values.detach().reshape(-1).contiguous()
         if isinstance(s, Sparse):
             if s.count != len(values):
                 raise RecipeError(f"{s.count} indices do not fit values of {tuple(values.shape)}")
-            index_part = self.index.encode(s.indices, s.rows, s.ordered)
+            index_part, s = self._encode_indices(s, ctx)
+            values = s.values
         else:
-            index_part = flat.new_empty(0, dtype=torch.uint8)
+            index_part = values.new_empty(0, dtype=torch.uint8)
+        flat = values.detach().reshape(-1).contiguous()
         value_part = self.value.encode(flat, ctx.stream("value", shared=False))
         return pack(self._header(s), index_part, value_part)
 
@@ -53,15 +58,16 @@ class Pair:
                 f"codec ids must be {self.index.id} ({self.index.name}) and {self.value.id} "
                 f"({self.value.name}), found {h.index_id} and {h.value_id}"
             )
-        values = self.value.decode(message.value_part, h.count * h.width, h.dtype)
-        if h.dense:
-            return values
-        indices = self.index.decode(message.index_part, h.count, h.rows)
-        if h.ordered and not bool((indices[1:] > indices[:-1]).all()):
-            raise WireFormatError("flags say ordered, found indices that are not ascending")
-        if h.two_dimensional:
-            values = values.view(h.count, h.width)
-        return Sparse(indices, values, h.numel, h.ordered)
+        return open_message(message, self.index, self.value)
+
+    def _encode_indices(self, s: Sparse, ctx: StepContext) -> tuple[Tensor, Sparse]:
+        """The index part, and the elements that a receiver takes it for."""
+        if not isinstance(self.index, ApproximateIndexCodec):
+            return self.index.encode(s.indices, s.rows, s.ordered), s
+        s = s.sorted()
+        part = self.index.encode(s.indices, s.rows, ordered=True)
+        support = self.index.support(part, s.count, s.rows)
+        return part, s if support is None else _at(support, s, ctx.dense)
 
     def _header(self, s: Selection) -> Header:
         if not isinstance(s, Sparse):
@@ -77,3 +83,31 @@ class Pair:
             ordered=s.ordered,
             two_dimensional=s.values.dim() == 2,
         )
+
+
+def open_message(message: Message, index: IndexCodec, value: ValueCodec) -> Selection:
+    """The selection in a sound wire, by the codecs that it names."""
+    h = message.header
+    # Values first: few bytes can say where many indices are, but not what their values are.
+    values = value.decode(message.value_part, h.count * h.width, h.dtype)
+    if h.dense:
+        return values
+    indices = index.decode(message.index_part, h.count, h.rows)
+    if h.ordered and not bool((indices[1:] > indices[:-1]).all()):
+        raise WireFormatError("flags say ordered, found indices that are not ascending")
+    if not h.ordered and indices.unique().numel() != h.count:
+        raise WireFormatError("indices must be distinct, found some twice")
+    if h.two_dimensional:
+        values = values.view(h.count, h.width)
+    return Sparse(indices, values, h.numel, h.ordered)
+
+
+def _at(support: Tensor, s: Sparse, dense: Tensor | None) -> Sparse:
+    """The elements at ascending `support`, of `dense` or else of the ordered `s` and zeros."""
+    if dense is not None:
+        source = dense if s.values.dim() == 1 else dense.view(s.rows, s.width)
+        return Sparse(support, source[support], s.numel)
+    place = torch.searchsorted(s.indices, support).clamp_(max=max(0, s.count - 1))
+    values = s.values[place]
+    values[s.indices[place] != support] = 0
+    return Sparse(support, values, s.numel)

@@ -5,20 +5,35 @@ from typing import TypeVar
 
 from thinwire.codec.abc import IndexCodec, ValueCodec
 from thinwire.codec.index import (
+    AnsIndex,
     BitmapIndex,
+    BloomIndex,
     EliasFanoIndex,
     HuffmanIndex,
+    PcoIndex,
     RawIndex,
     RegionalIndex,
     RiceIndex,
     RleIndex,
     VarintIndex,
+    ZstdIndex,
 )
-from thinwire.codec.value.half import Bf16Value, Fp16Value
-from thinwire.codec.value.qsgd import QsgdValue
-from thinwire.codec.value.raw import RawValue
-from thinwire.codec.value.sign import SignValue
-from thinwire.codec.value.tern import TernValue
+from thinwire.codec.value import (
+    Bf16Value,
+    ChunkedValue,
+    DeflateValue,
+    FitDexpValue,
+    FitPolyValue,
+    Fp8Value,
+    Fp16Value,
+    QsgdValue,
+    QuantileValue,
+    RawValue,
+    SignValue,
+    TernValue,
+    ThreeLcValue,
+    ZstdValue,
+)
 from thinwire.errors import WireFormatError
 
 _INDEX: tuple[type[IndexCodec], ...] = (
@@ -30,6 +45,10 @@ _INDEX: tuple[type[IndexCodec], ...] = (
     VarintIndex,
     RleIndex,
     HuffmanIndex,
+    BloomIndex,
+    PcoIndex,
+    ZstdIndex,
+    AnsIndex,
 )
 _VALUE: tuple[type[ValueCodec], ...] = (
     RawValue,
@@ -38,6 +57,14 @@ _VALUE: tuple[type[ValueCodec], ...] = (
     SignValue,
     TernValue,
     QsgdValue,
+    Fp8Value,
+    DeflateValue,
+    ZstdValue,
+    ChunkedValue,
+    QuantileValue,
+    FitPolyValue,
+    FitDexpValue,
+    ThreeLcValue,
 )
 
 INDEX_CODECS: dict[str, type[IndexCodec]] = {piece.name: piece for piece in _INDEX}

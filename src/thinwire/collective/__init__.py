@@ -7,6 +7,7 @@ from thinwire.collective.gtopk import GTopK
 from thinwire.collective.nodes import Nodes, node_size_of
 from thinwire.collective.oktopk import OkTopk
 from thinwire.collective.omnireduce import OmniReduce
+from thinwire.collective.sketch import SketchAllReduce
 from thinwire.collective.sparcml import SparCML
 from thinwire.collective.union import UnionAllReduce
 
@@ -18,6 +19,7 @@ COLLECTIVES: dict[str, type] = {
     "sparcml": SparCML,
     "omnireduce": OmniReduce,
     "union": UnionAllReduce,
+    "sketch-allreduce": SketchAllReduce,
 }
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Nodes",
     "OkTopk",
     "OmniReduce",
+    "SketchAllReduce",
     "SparCML",
     "Traffic",
     "UnionAllReduce",

@@ -18,12 +18,17 @@ def block_count(numel: int, block: int) -> int:
     return -(-numel // block)
 
 
-def nonzero_elements(s: Selection) -> Sparse:
-    """What of a selection is worth a block, element by element, in order."""
+def in_blocks(s: Selection, block: int) -> tuple[Sparse, int]:
+    """What of a selection is worth a block, in order, and how large a block is then.
+
+    Rows, as of an embedding, are blocks of their own and stay whole; all else becomes single
+    elements that are not zero.
+    """
     if isinstance(s, Sparse):
-        return nonzero(s.sorted().elements())
+        ordered = s.sorted()
+        return (ordered, s.width) if s.values.dim() == 2 else (nonzero(ordered), block)
     indices = s.nonzero().flatten()
-    return Sparse(indices, s[indices], s.numel())
+    return Sparse(indices, s[indices], s.numel()), block
 
 
 def without_padding(rows: Sparse, numel: int) -> Sparse:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from thinwire.types import Communicator, State
 
+NONE = -1  # below the bits of every number, zero included
 _DIGIT = 8  # bits found in one round
 _BINS = 1 << _DIGIT
 _INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}

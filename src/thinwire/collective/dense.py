@@ -28,6 +28,10 @@ class Dense:
         if self.dtype not in WIRE_DTYPES:
             raise RecipeError(f"dtype={self.dtype!r} must be one of {', '.join(WIRE_DTYPES)}")
 
+    def lossless(self) -> "Dense":
+        """The same in the tensor's own dtype."""
+        return Dense()
+
     def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
         x = s.to_dense() if isinstance(s, Sparse) else s
         wire_dtype = WIRE_DTYPES[self.dtype]

@@ -48,6 +48,10 @@ class GTopK:
         """Whether all that is not in the total stays with some rank."""
         return self.exact
 
+    def lossless(self) -> "GTopK":
+        """The same for a k that is everything: partial sums go up the tree whole."""
+        return GTopK(density=1.0)
+
     def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
         assert isinstance(codec, Codec)
         if not isinstance(s, Sparse):

@@ -4,7 +4,7 @@ Li and Hoefler, "Near-optimal sparse allreduce for distributed deep learning", P
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, get_args
 
 import torch
@@ -86,13 +86,13 @@ class OkTopk:
         if self.consensus not in get_args(Consensus):
             raise RecipeError(f"consensus={self.consensus!r} must be one of {get_args(Consensus)}")
 
+    def lossless(self) -> "OkTopk":
+        """The same for a k that is everything: regions are added up, and all of it gathered."""
+        return replace(self, density=1.0)
+
     def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
         assert isinstance(codec, Codec)
-        if not getattr(getattr(codec, "index", None), "lossless", True):
-            raise RecipeError(
-                f"{codec!r} may return other indices than it was given; then nobody knows which "
-                "of its elements Ok-Topk delivered. Use a lossless index codec"
-            )
+        self.refuse(codec)
         mine = _elements(s)
         with ctx.phase("select"):
             regions = self._regions(mine, ctx)
@@ -105,6 +105,14 @@ class OkTopk:
             rounding = total.values[shares.region(here)] - survivors.values
             charged = Sparse(total.indices[shares.region(here)], rounding, total.numel)
             return Reduced(total, _share_of(split.added, charged, total))
+
+    def refuse(self, codec: AnyCodec) -> None:
+        """Shares are planned by counts, so that every index must arrive and no other one may."""
+        if not getattr(getattr(codec, "index", None), "lossless", True):
+            raise RecipeError(
+                f"{codec!r} may return other indices than it was given; then nobody knows which "
+                "of its elements Ok-Topk delivered. Use a lossless index codec"
+            )
 
     def _regions(self, mine: Sparse, ctx: StepContext) -> Regions:
         """The regions of this step: remembered, or agreed upon now."""
@@ -133,7 +141,11 @@ class OkTopk:
             _regions.forget(ctx.memory)
 
         wanted = min(target_count(split.added.numel, self.density, ctx.density), sum(sums))
-        threshold, above, ties = self._agree(bits, known, (above, tied), wanted, reduced, ctx)
+        if wanted == sum(sums):  # no threshold is needed, nor learnt
+            threshold, above, ties = _threshold.NONE, sums, [0] * comm.size
+        else:
+            passing = (above, tied)
+            threshold, above, ties = self._agree(bits, known, passing, wanted, reduced, ctx)
         kept = _threshold.keep(bits, threshold, ties[comm.rank])
         survivors = Sparse(reduced.indices[kept], reduced.values[kept], reduced.numel)
         owners = [regions.owner(region) for region in range(comm.size)]

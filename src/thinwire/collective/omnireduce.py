@@ -9,7 +9,7 @@ from torch import Tensor
 from thinwire.collective._blocks import (
     block_count,
     check_block,
-    nonzero_elements,
+    in_blocks,
     total_of,
     without_padding,
 )
@@ -22,9 +22,9 @@ from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Spars
 class OmniReduce:
     """Each block has an aggregator, which adds it up and returns it to all if anyone had it.
 
-    Meant for gradients whose non-zeros come in blocks: embeddings, or `BlockTopK`. A rank sends
-    its non-zero blocks once, and (P-1) times those of the union that it aggregates; a block takes
-    4·block + 4 bytes with raw codecs. Lossless for what was selected.
+    Meant for gradients whose non-zeros come in blocks: `BlockTopK`, or embeddings, whose rows are
+    the blocks. A rank sends its non-zero blocks once, and (P-1) times those of the union that it
+    aggregates; a block takes 4·block + 4 bytes with raw codecs. Lossless for what was selected.
 
     Where we leave the paper: peers are the aggregators, where it prefers nodes of their own;
     block b belongs to rank b mod P, so that neighbouring blocks spread over all of them. A rank
@@ -51,19 +51,23 @@ class OmniReduce:
                 return total, bytes_codec.encode(total, ctx)
 
         with ctx.phase("encode"):
-            own = nonzero_elements(s)
-            parts: list[Selection] = [*_deal(_to_rows(own, self.block), ctx.comm.size)]
+            own, block = in_blocks(s, self.block)
+            parts: list[Selection] = [*_deal(_to_rows(own, block), ctx.comm.size)]
         totals, lost = reduce_by_owner(parts, add_up, codec, ctx)
         with ctx.phase("decode"):
-            rounding = nonzero(without_padding(_collect(lost, own.numel, self.block), own.numel))
-            delivered = delivered_of(own, [rounding])
+            rounding = _collect(lost, own.numel, block)
+            if own.values.dim() == 1:
+                rounding = without_padding(rounding, own.numel)
+            delivered = delivered_of(own, [nonzero(rounding)])
             stripes = [part for part in totals if isinstance(part, Sparse)]
-            total = total_of(_collect(stripes, own.numel, self.block), own.numel, ctx)
+            total = total_of(_collect(stripes, own.numel, block), own.numel, ctx)
             return Reduced(total, delivered)
 
 
 def _to_rows(own: Sparse, block: int) -> Sparse:
-    """The blocks that ordered elements lie in, with zeros between these."""
+    """The blocks that ordered elements lie in, with zeros between these; rows as they are."""
+    if own.values.dim() == 2:
+        return own
     blocks, place = torch.unique_consecutive(own.indices // block, return_inverse=True)
     rows = own.values.new_zeros(blocks.numel(), block)
     rows.view(-1)[place * block + own.indices % block] = own.values

@@ -27,6 +27,7 @@ class Override:
 OVERRIDES: dict[str, Override] = {
     # Its momentum correction already carries the momentum.
     "dgc": Override(momentum=0.0),
+    "dragonn": Override(momentum=0.0),
     # A value waits 1/density steps for its turn, whatever its size: momentum would overshoot.
     "randomk": Override(momentum=0.0, learning_rate_factor=2.0),
     # A model of a hundred thousand weights has few blocks of hundreds to choose from.

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from thinwire.errors import RecipeError
 from thinwire.feedback._settle import add_delivered
+from thinwire.pending import MomentumSum, Pending, ResidualSum
 from thinwire.types import Reduced, Sparse, State, TensorSpec
 
 
@@ -43,14 +44,17 @@ class Momentum:
         return {"velocity": zeros(), "residual": zeros()}
 
     def before(self, grad: Tensor, state: State) -> Tensor:
-        velocity = state["velocity"].mul_(self.factor)
+        return self.pending(grad, state).dense()
+
+    def pending(self, grad: Tensor, state: State) -> Pending:
+        """What `before` returns, still to be added up."""
+        velocity, residual = state["velocity"], state["residual"]
         if self.clip_norm is None:
-            velocity.add_(grad)
-        else:
-            norm = torch.linalg.vector_norm(grad, dtype=velocity.dtype)
-            scale = (self.clip_norm / norm.clamp(min=self.clip_norm)).to(velocity.dtype)
-            velocity.addcmul_(grad.to(velocity.dtype), scale)
-        return state["residual"].add_(velocity)
+            return MomentumSum(velocity, residual, grad, self.factor)
+        norm = torch.linalg.vector_norm(grad, dtype=velocity.dtype)
+        scale = (self.clip_norm / norm.clamp(min=self.clip_norm)).to(velocity.dtype)
+        velocity.mul_(self.factor).addcmul_(grad.to(velocity.dtype), scale)
+        return ResidualSum(residual, velocity)
 
     def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:
         add_delivered(reduced.delivered, state["residual"], alpha=-1)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from thinwire.feedback._settle import add_delivered
+from thinwire.pending import Pending, ResidualSum
 from thinwire.types import Reduced, State, TensorSpec
 
 
@@ -27,7 +28,11 @@ class Residual:
         return {"residual": torch.zeros(spec.numel, dtype=spec.accumulator, device=spec.device)}
 
     def before(self, grad: Tensor, state: State) -> Tensor:
-        return state["residual"].add_(grad)
+        return self.pending(grad, state).dense()
+
+    def pending(self, grad: Tensor, state: State) -> Pending:
+        """What `before` returns, still to be added up."""
+        return ResidualSum(state["residual"], grad)
 
     def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:
         add_delivered(reduced.delivered, state["residual"], alpha=-1)

@@ -3,7 +3,9 @@
 from thinwire.sparsify.block import BlockTopK
 from thinwire.sparsify.everything import Everything
 from thinwire.sparsify.gaussian import GaussianK
+from thinwire.sparsify.hashed import Hashed
 from thinwire.sparsify.multistage import MultiStage
+from thinwire.sparsify.nonzero import Nonzero
 from thinwire.sparsify.random import RandomK
 from thinwire.sparsify.reuse import Reuse
 from thinwire.sparsify.sampled import Sampled
@@ -11,8 +13,10 @@ from thinwire.sparsify.topk import TopK
 
 SPARSIFIERS: dict[str, type] = {
     "everything": Everything,
+    "nonzero": Nonzero,
     "topk": TopK,
     "sampled": Sampled,
+    "hashed": Hashed,
     "reuse": Reuse,
     "gaussian": GaussianK,
     "multistage": MultiStage,
@@ -25,7 +29,9 @@ __all__ = [
     "BlockTopK",
     "Everything",
     "GaussianK",
+    "Hashed",
     "MultiStage",
+    "Nonzero",
     "RandomK",
     "Reuse",
     "Sampled",

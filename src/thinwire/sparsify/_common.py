@@ -1,10 +1,4 @@
-"""What the sparsifiers share: how many to take, compaction by threshold, and the exact largest.
-
-On the CPU the work is done on numpy views, chunk by chunk, with scratch that stays in the cache:
-a dense temporary of 100 MB costs more in page faults than the pass itself, and results do not
-depend on the number of threads. Elsewhere the same functions are a few torch operations, and a
-threshold may stay on the device.
-"""
+"""What the sparsifiers share: checks of settings, compaction, and the exact largest."""
 
 import math
 from collections.abc import Iterator
@@ -16,17 +10,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.errors import RecipeError
-from thinwire.types import Sparse
+from thinwire.kernels import exact_topk
+from thinwire.kernels.compact import Found
+from thinwire.pending import Pending
+from thinwire.types import Sparse, StepContext
 
 Array = NDArray[Any]
 
+_LEAST_SAMPLE = 512  # elements; a smaller sample says nothing of a tail
 CHUNK = 1 << 18  # elements: 1 MiB of float32 scratch, which fits the second-level cache
-NARROW_FROM = 1 << 14  # below this many elements a sample costs as much as it saves
-_LEAST_SAMPLE = 1 << 12
-_LONGEST_STRIDE = 128
-
-# No selection by threshold takes a zero: it would take all of them, and they carry nothing.
-_LEAST_MAGNITUDE = {torch.float32: 2.0**-149, torch.float64: 2.0**-1074}
 
 
 def check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
@@ -46,76 +38,74 @@ def take(x: Tensor, indices: Tensor) -> Sparse:
     return Sparse(indices, x[indices], x.numel(), ordered=True)
 
 
-def view(x: Tensor) -> Array:
-    """The numpy view of a CPU tensor."""
-    array: Array = x.detach().numpy()
-    return array
+def take_all(x: Tensor) -> Sparse:
+    """Every element."""
+    return take(x, torch.arange(x.numel(), device=x.device))
 
 
-def on_cpu(x: Tensor) -> bool:
-    """Whether `view` works."""
-    return x.device.type == "cpu"
+def take_largest(x: Tensor, k: int) -> Sparse:
+    """Exactly the `k` largest magnitudes (0 ≤ k ≤ n), ascending; among equals the lower index."""
+    if k == 0:
+        return take(x, torch.empty(0, dtype=torch.int64, device=x.device))
+    if k == x.numel():
+        return take_all(x)
+    indices, values, _ = exact_topk.largest(x, k)
+    return Sparse(indices, values, x.numel(), ordered=True)
 
 
-def chunks(x: Tensor) -> Iterator[tuple[int, Array, Array]]:
-    """A CPU tensor piece by piece: where a piece starts, the piece, and its magnitudes.
+def take_largest_of(found: Sparse, k: int) -> Sparse:
+    """The `k` largest of those found, at most as many as there are."""
+    places = take_largest(found.values, k).indices
+    return Sparse(found.indices[places], found.values[places], found.numel, ordered=True)
 
-    The magnitudes are scratch, overwritten by the next piece.
+
+def reaching(x: Pending, threshold: Tensor | float, expected: int) -> Sparse:
+    """The non-zero elements with |x| ≥ `threshold`, ascending.
+
+    `expected` is about how many there are: more take a second pass, and no more room than needed.
     """
-    flat = view(x)
-    scratch = np.empty(min(CHUNK, flat.size), flat.dtype)
-    for start in range(0, flat.size, CHUNK):
-        piece = flat[start : start + CHUNK]
-        yield start, piece, np.abs(piece, out=scratch[: piece.size])
+    if not isinstance(threshold, Tensor):
+        limit = torch.tensor(threshold, dtype=torch.float64).to(x.dtype)
+        threshold = limit.to(x.device, non_blocking=True)
+    found = x.compact(threshold, min(x.numel, 2 * expected))
+    count = int(found.count)
+    if count > found.capacity:
+        found = x.compact(threshold, count)
+    return listed(found, x.numel)
 
 
-def above(x: Tensor, threshold: Tensor | float) -> Tensor:
-    """Ascending indices of the non-zero elements with |x| ≥ `threshold`."""
-    least = _LEAST_MAGNITUDE[x.dtype]
-    if not on_cpu(x):
-        if isinstance(threshold, Tensor):  # stays on the device: its value is not waited for
-            return (x.abs() >= threshold.clamp(min=least)).nonzero().flatten()
-        return (x.abs() >= max(threshold, least)).nonzero().flatten()
-    limit = view(x).dtype.type(max(float(threshold), least))
-    found = [np.flatnonzero(magnitudes >= limit) + start for start, _, magnitudes in chunks(x)]
-    return torch.from_numpy(np.concatenate(found)) if found else _no_indices(x)
-
-
-def _next_above(magnitude: Tensor) -> Tensor:
-    """The next number: reaching it is to be larger than `magnitude`."""
-    return magnitude.nextafter(torch.full_like(magnitude, math.inf))
-
-
-def _first_equal(x: Tensor, magnitude: Tensor, count: int) -> Tensor:
-    """The `count` lowest indices with |x| == `magnitude`, or as many as there are."""
-    if not on_cpu(x):
-        return (x.abs() == magnitude).nonzero().flatten()[:count]
-    sought = magnitude.item()  # of x's own precision, so the comparison is exact
-    found: list[Array] = []
-    for start, _, magnitudes in chunks(x):
-        if count <= 0:
-            break
-        found.append(np.flatnonzero(magnitudes == sought)[:count] + start)
-        count -= found[-1].size
-    return torch.from_numpy(np.concatenate(found)) if found else _no_indices(x)
-
-
-def _no_indices(x: Tensor) -> Tensor:
-    return torch.empty(0, dtype=torch.int64, device=x.device)
-
-
-def merge(a: Tensor, b: Tensor) -> Tensor:
-    """Two disjoint sets of indices as one, ascending."""
-    return torch.cat((a, b)).sort().values
+def listed(found: Found, numel: int) -> Sparse:
+    """What was found, in a tensor of `numel` elements."""
+    indices, values = found.trim()
+    return Sparse(indices, values, numel, ordered=True)
 
 
 def kth_largest(x: Tensor, k: int) -> Tensor:
     """The k-th largest magnitude of `x` (1 ≤ k ≤ n), 0-D."""
-    if not on_cpu(x):
+    if x.device.type != "cpu":
         return x.abs().topk(k).values[-1]
-    magnitudes = np.abs(view(x))
+    magnitudes = np.abs(x.detach().numpy())
     magnitudes.partition(magnitudes.size - k)
     return torch.tensor(magnitudes[-k], dtype=x.dtype)
+
+
+def strided_sample(x: Pending, k: int, share: float, ctx: StepContext) -> Tensor:
+    """Every stride-th element, from a start of this step's own: no element is never seen."""
+    enough_for_the_tail = 2 * x.numel // k  # two elements beyond the threshold, on average
+    wanted = max(_LEAST_SAMPLE, enough_for_the_tail, math.ceil(share * x.numel))
+    stride = odd_stride(x.numel, wanted)
+    return x.peek(slice(ctx.stream("sampled", shared=False) % stride, None, stride))
+
+
+def rank_in(sample: Tensor, k: int, x: Pending) -> int:
+    """Where the k-th of `x` should stand in a sample of it."""
+    return max(1, math.ceil(k * sample.numel() / x.numel))
+
+
+def sampled_threshold(x: Pending, k: int, share: float, ctx: StepContext) -> Tensor:
+    """About the k-th magnitude, from a sample (DGC, section 3.1)."""
+    sample = strided_sample(x, k, share, ctx)
+    return kth_largest(sample, rank_in(sample, k, x))
 
 
 def odd_stride(numel: int, samples: int) -> int:
@@ -127,47 +117,14 @@ def odd_stride(numel: int, samples: int) -> int:
     return max(1, numel // max(1, samples)) | 1 if samples < numel else 1
 
 
-def largest(x: Tensor, k: int) -> Tensor:
-    """Ascending indices of exactly the `k` largest magnitudes; among equals the lower index.
+def chunks(x: Tensor) -> Iterator[tuple[Array, Array]]:
+    """A CPU tensor piece by piece, with each piece's magnitudes.
 
-    A sample proposes a threshold that lets somewhat more than k through; if at least k elements
-    pass it, the k largest of all are among them, and if ties at the threshold make up for what
-    is missing, these are they. So the sample decides how long this takes, never what comes out:
-    one pass, and an exact selection among a few candidates.
+    These are scratch that stays in the cache, overwritten by the next: a dense temporary of 100 MB
+    costs more in page faults than the pass itself.
     """
-    numel = x.numel()
-    if k >= numel:
-        return torch.arange(numel, device=x.device)
-    if k <= 0:
-        return _no_indices(x)
-    if numel < NARROW_FROM or k > numel // 8:
-        return _largest_directly(x, k)
-    sample = x[:: odd_stride(numel, max(_LEAST_SAMPLE, numel // _LONGEST_STRIDE))]
-    expected = k * sample.numel() / numel
-    # Four standard deviations of the sample's count: a second pass is rare, and costs a pass.
-    rank = math.ceil(expected + 4 * math.sqrt(expected) + 4)
-    while rank < sample.numel():
-        threshold = kth_largest(sample, rank)
-        candidates = above(x, _next_above(threshold))  # without ties: zeros may be very many
-        missing = k - candidates.numel()
-        if missing <= 0:
-            return candidates[_largest_directly(x[candidates], k)]
-        ties = _first_equal(x, threshold, missing)
-        if ties.numel() == missing:
-            return merge(candidates, ties)
-        rank *= 4
-    return _largest_directly(x, k)
-
-
-def _largest_directly(x: Tensor, k: int) -> Tensor:
-    """`largest`, by selecting the k-th magnitude among all of them. No sort of n."""
-    if k >= x.numel():
-        return torch.arange(x.numel(), device=x.device)
-    threshold = kth_largest(x, k)
-    if not on_cpu(x):
-        magnitudes = x.abs()
-        surely, tied = magnitudes > threshold, magnitudes == threshold
-        room = k - surely.sum()
-        return (surely | (tied & (tied.cumsum(0) <= room))).nonzero().flatten()
-    surely = above(x, _next_above(threshold))
-    return merge(surely, _first_equal(x, threshold, k - surely.numel()))
+    flat: Array = x.detach().numpy()
+    scratch = np.empty(min(CHUNK, flat.size), flat.dtype)
+    for start in range(0, flat.size, CHUNK):
+        piece = flat[start : start + CHUNK]
+        yield piece, np.abs(piece, out=scratch[: piece.size])

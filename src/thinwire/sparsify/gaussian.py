@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from thinwire.density import check_density, target_count
+from thinwire.pending import Pending
 from thinwire.sparsify._common import (
-    above,
     check_integer,
     check_range,
     chunks,
-    largest,
-    on_cpu,
-    take,
+    reaching,
+    take_all,
+    take_largest,
+    take_largest_of,
 )
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
@@ -58,31 +59,34 @@ class GaussianK:
         numel = x.numel()
         k = target_count(numel, self.density, ctx.density)
         if k == numel:
-            return take(x, torch.arange(numel, device=x.device))
+            return take_all(x)
         mean, deviation = _mean_and_deviation(x)
         threshold = abs(mean) + _quantile(k, numel) * deviation
-        candidates: Tensor | None = None  # None: all of x
-        pool = x
+        found: Sparse | None = None  # the fewest known to be too many
         too_many, too_few = 0.0, math.inf  # the closest thresholds known to be too low, too high
         for _ in range(self.max_adjustments + 1):
             if not 0 < threshold < math.inf:
                 break
-            kept = above(pool, threshold)
-            count = kept.numel()
-            if count < self.low * k:
+            kept = _reaching(x if found is None else found, threshold, k)
+            if kept.count < self.low * k:
                 too_few = threshold
+            elif kept.count <= self.high * k:
+                return kept
             else:
-                candidates = kept if candidates is None else candidates[kept]
-                if count <= self.high * k:
-                    return take(x, candidates)
-                too_many = threshold
-                pool = x[candidates]
+                too_many, found = threshold, kept
             if too_many > 0 and too_few < math.inf:
                 threshold = (too_many + too_few) / 2
             else:
-                threshold *= _quantile(k, numel) / _quantile(count, numel)
-        exact = largest(pool, k)
-        return take(x, exact if candidates is None else candidates[exact])
+                threshold *= _quantile(k, numel) / _quantile(kept.count, numel)
+        return take_largest(x, k) if found is None else take_largest_of(found, k)
+
+
+def _reaching(x: Tensor | Sparse, threshold: float, k: int) -> Sparse:
+    """What reaches a threshold, of all elements or of those that reached a lower one."""
+    if isinstance(x, Tensor):
+        return reaching(Pending(x), threshold, k)
+    kept = reaching(Pending(x.values), threshold, k).indices
+    return Sparse(x.indices[kept], x.values[kept], x.numel, ordered=True)
 
 
 def _quantile(count: int, numel: int) -> float:
@@ -93,12 +97,12 @@ def _quantile(count: int, numel: int) -> float:
 
 def _mean_and_deviation(x: Tensor) -> tuple[float, float]:
     """Of all of `x`; may come out infinite for huge values, which the caller must bear."""
-    if not on_cpu(x):
+    if x.device.type != "cpu":
         deviation, mean = torch.stack(torch.std_mean(x, correction=0)).tolist()
         return mean, deviation
     total = squares = 0.0
     with np.errstate(over="ignore", under="ignore"):
-        for _, piece, magnitudes in chunks(x):
+        for piece, magnitudes in chunks(x):
             total += float(piece.sum())
             squares += float(np.square(magnitudes, out=magnitudes).sum())
     mean = total / x.numel()

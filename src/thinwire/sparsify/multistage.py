@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from thinwire.density import check_density, target_count
+from thinwire.pending import Pending
 from thinwire.sparsify._common import (
-    above,
     check_integer,
     chunks,
-    largest,
-    merge,
-    on_cpu,
+    reaching,
     take,
+    take_all,
+    take_largest,
 )
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
@@ -52,7 +52,7 @@ class MultiStage:
         """Exactly k elements."""
         k = target_count(x.numel(), self.density, ctx.density)
         if k == x.numel():
-            return take(x, torch.arange(k, device=x.device))
+            return take_all(x)
         low, high = _mean_and_maximum(x)
         candidates: Tensor | None = None  # None: all of x; else what lies beyond `low`
         pool = x
@@ -61,7 +61,7 @@ class MultiStage:
             if not torch.finfo(x.dtype).eps * high < high - low < math.inf:
                 break  # no number of x's precision lies between
             middle = low + (high - low) / 2
-            kept = above(pool, middle)
+            kept = reaching(Pending(pool), middle, k).indices
             if kept.numel() > k:
                 low = middle
                 candidates = kept if candidates is None else candidates[kept]
@@ -76,8 +76,9 @@ class MultiStage:
         if sure.numel() == k:
             return take(x, sure if candidates is None else candidates[sure])
         if candidates is None:
-            return take(x, largest(x, k))
-        return take(x, candidates[merge(sure, self._fill(pool.numel(), sure, k, ctx))])
+            return take_largest(x, k)
+        filled = torch.cat((sure, self._fill(pool.numel(), sure, k, ctx))).sort().values
+        return take(x, candidates[filled])
 
     def _fill(self, size: int, sure: Tensor, k: int, ctx: StepContext) -> Tensor:
         """A run of the positions in [0, size) that are not `sure`, as many as k still needs."""
@@ -91,13 +92,13 @@ class MultiStage:
 
 def _mean_and_maximum(x: Tensor) -> tuple[float, float]:
     """Of |x|; the mean may come out infinite for huge values, which the caller must bear."""
-    if not on_cpu(x):
+    if x.device.type != "cpu":
         size = x.abs()
         mean, greatest = torch.stack((size.mean(), size.max())).tolist()
         return mean, greatest
     total = maximum = 0.0
     with np.errstate(over="ignore"):
-        for _, _, magnitudes in chunks(x):
+        for _, magnitudes in chunks(x):
             total += float(magnitudes.sum())
             maximum = max(maximum, float(magnitudes.max()))
     return total / x.numel(), maximum

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from thinwire.density import check_density, target_count
+from thinwire.pending import Pending
 from thinwire.sparsify._common import (
-    above,
     check_integer,
     check_range,
-    largest,
-    take,
+    reaching,
+    take_largest,
+    take_largest_of,
 )
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
@@ -58,30 +59,29 @@ class Reuse:
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """About k elements, none of them smaller than one left out; exactly k when evaluating."""
-        k = target_count(x.numel(), self.density, ctx.density)
+        return self.select_from(Pending(x), state, ctx)
+
+    def select_from(self, x: Pending, state: State, ctx: StepContext) -> Sparse:
+        """The same, before `x` is added up."""
+        k = target_count(x.numel, self.density, ctx.density)
         if k == 0:
-            return take(x, torch.arange(0, device=x.device))
+            return take_largest(x.dense(), 0)
         if not self._is_fresh(state, ctx):
-            return self._evaluate(x, largest(x, k), state, ctx)
-        passed = above(x, state["threshold"])
-        count = passed.numel()
-        if count < self.low * k:
-            return self._evaluate(x, largest(x, k), state, ctx)
-        if count > self.high * k:
-            return self._evaluate(x, passed[largest(x[passed], k)], state, ctx)
-        cap = max(1, math.floor(self.cap * k))
-        if count > cap:
-            passed = passed[largest(x[passed], cap)]
-        return take(x, passed)
+            return self._evaluate(take_largest(x.dense(), k), state, ctx)
+        passed = reaching(x, state["threshold"], k)
+        if passed.count < self.low * k:
+            return self._evaluate(take_largest(x.dense(), k), state, ctx)
+        if passed.count > self.high * k:
+            return self._evaluate(take_largest_of(passed, k), state, ctx)
+        return take_largest_of(passed, min(passed.count, max(1, math.floor(self.cap * k))))
 
     def _is_fresh(self, state: State, ctx: StepContext) -> bool:
         """Whether the threshold may serve: not too old, and not from another run's later step."""
         evaluated_at = int(state["evaluated_at"])
         return evaluated_at != _NEVER and 0 <= ctx.step - evaluated_at < self.interval
 
-    def _evaluate(self, x: Tensor, indices: Tensor, state: State, ctx: StepContext) -> Sparse:
+    def _evaluate(self, chosen: Sparse, state: State, ctx: StepContext) -> Sparse:
         """Take exactly these, the k largest, and remember the smallest of them."""
-        chosen = take(x, indices)
         threshold = chosen.values.abs().min()
         state["threshold"] = threshold
         # A threshold of zero tells nothing of the next step: a gradient of zeros must not decide

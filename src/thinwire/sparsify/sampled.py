@@ -8,18 +8,19 @@ from torch import Tensor
 
 from thinwire.density import check_density, target_count
 from thinwire.errors import RecipeError
+from thinwire.pending import Pending
 from thinwire.sparsify._common import (
-    above,
     check_integer,
     check_range,
     kth_largest,
-    largest,
-    odd_stride,
-    take,
+    rank_in,
+    reaching,
+    strided_sample,
+    take_all,
+    take_largest,
+    take_largest_of,
 )
 from thinwire.types import Sparse, State, StepContext, TensorSpec
-
-_LEAST_SAMPLE = 512  # elements; a smaller sample says nothing of a tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +58,27 @@ class Sampled:
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """Between low·k and high·k elements, none of them smaller than one left out."""
-        numel = x.numel()
-        k = target_count(numel, self.density, ctx.density)
-        if k == numel:
-            return take(x, torch.arange(numel, device=x.device))
-        sample = self._sample(x, k, ctx)
-        rank = max(1, math.ceil(k * sample.numel() / numel))
+        return self.select_from(Pending(x), state, ctx)
+
+    def select_from(self, x: Pending, state: State, ctx: StepContext) -> Sparse:
+        """The same, before `x` is added up."""
+        k = target_count(x.numel, self.density, ctx.density)
+        if k == x.numel:
+            return take_all(x.dense())
+        sample = strided_sample(x, k, self.sample, ctx)
+        rank = rank_in(sample, k, x)
         threshold = kth_largest(sample, rank)
         for _ in range(self.max_adjustments + 1):
-            candidates = above(x, threshold)
-            count = candidates.numel()
-            if count > self.high * k:
-                return take(x, candidates[largest(x[candidates], k)])
-            if count >= self.low * k:
-                return take(x, candidates)
-            rank = max(rank + 1, math.ceil(rank * k / max(count, 1)))
+            found = reaching(x, threshold, k)
+            if found.count > self.high * k:
+                return take_largest_of(found, k)
+            if found.count >= self.low * k:
+                return found
+            rank = max(rank + 1, math.ceil(rank * k / max(found.count, 1)))
             if rank > sample.numel():
                 break
             lower = kth_largest(sample, rank)
             if torch.equal(lower, threshold):  # the same elements would pass: many zeros
                 break
             threshold = lower
-        return take(x, largest(x, k))
-
-    def _sample(self, x: Tensor, k: int, ctx: StepContext) -> Tensor:
-        """Every stride-th element, from a start of this step's own: no element is never seen."""
-        numel = x.numel()
-        enough_for_the_tail = 2 * numel // k  # two elements beyond the threshold, on average
-        wanted = max(_LEAST_SAMPLE, enough_for_the_tail, math.ceil(self.sample * numel))
-        stride = odd_stride(numel, wanted)
-        return x[ctx.stream("sampled", shared=False) % stride :: stride]
+        return take_largest(x.dense(), k)

@@ -6,9 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from thinwire import kernels
 from thinwire.codec import IndexCodec
+from thinwire.codec.abc import ApproximateIndexCodec
 from thinwire.codec.index.bloom import POLICIES, BloomIndex, Policy
 from thinwire.errors import RecipeError, WireFormatError
 from wire.make_golden import BLOOM, BLOOM_FILE
@@ -18,9 +20,16 @@ from .cases import uniform
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 
 
+def support_of(codec: BloomIndex, part: Tensor, count: int, rows: int) -> Tensor:
+    """What a receiver finds; of a naive filter, which does not say, by being one."""
+    support = codec.support(part, count, rows)
+    return codec.decode(part, count, rows) if support is None else support
+
+
 @every_policy
 def test_is_an_index_codec(policy: Policy) -> None:
     assert isinstance(BloomIndex(policy), IndexCodec)
+    assert isinstance(BloomIndex(policy), ApproximateIndexCodec)
 
 
 @every_policy
@@ -42,7 +51,7 @@ def test_receivers_find_the_support(
     codec = BloomIndex(policy, fpr)
     indices = uniform(rows, int(density * rows), seed)
     part = codec.encode(indices, rows, True)
-    support = codec.support(part, indices.numel(), rows)
+    support = support_of(codec, part, indices.numel(), rows)
     assert torch.equal(codec.decode(part, support.numel(), rows), support)
     assert bool((support[1:] > support[:-1]).all())
     if policy == "p0":
@@ -61,7 +70,7 @@ def test_policies_lose_what_deepreduce_says_they_lose() -> None:
     kept = {}
     for policy in POLICIES:
         codec = BloomIndex(policy, fpr=0.01)
-        support = codec.support(codec.encode(indices, rows, True), count, rows)
+        support = support_of(codec, codec.encode(indices, rows, True), count, rows)
         kept[policy] = torch.isin(indices, support).float().mean().item()
     assert kept["p0"] == 1
     assert 0.4 < kept["p1"] < 0.6  # as many false positives as true ones
@@ -73,8 +82,8 @@ def test_policies_lose_what_deepreduce_says_they_lose() -> None:
 def test_other_settings_read_it_too(policy: Policy) -> None:
     indices = uniform(1000, 50)
     part = BloomIndex(policy).encode(indices, 1000, True)
-    support = BloomIndex("p0", 0.5).support(part, 50, 1000)
-    assert torch.equal(support, BloomIndex(policy).support(part, 50, 1000))
+    support = support_of(BloomIndex("p0", 0.5), part, 50, 1000)
+    assert torch.equal(support, support_of(BloomIndex(policy), part, 50, 1000))
 
 
 @every_policy
@@ -116,4 +125,25 @@ def test_golden(policy: Policy) -> None:
     codec = BloomIndex(policy, fpr)
     part = codec.encode(indices, rows, True)
     assert bytes(part.tolist()).hex() == frozen["part"]
-    assert codec.support(part, indices.numel(), rows).tolist() == frozen["support"]
+    assert support_of(codec, part, indices.numel(), rows).tolist() == frozen["support"]
+
+
+@every_policy
+def test_few_indices_of_many_rows_take_a_bit_for_every_8192_rows(policy: Policy) -> None:
+    """Or a few bytes could make a receiver search four billion rows."""
+    part = BloomIndex(policy).encode(torch.tensor([5, 99]), 2**20, True)
+    assert part.numel() == 2**20 // 8192 // 8 + 16
+    forged = part[8:].clone()  # a word less
+    forged[-8:-4] = torch.tensor([64, 0, 0, 0], dtype=torch.uint8)
+    with pytest.raises(WireFormatError, match="or more"):
+        BloomIndex(policy).decode(forged, 2, 2**20)
+
+
+@pytest.mark.parametrize("policy", ["p1", "p2"])
+def test_a_filter_of_ones_is_refused(policy: Policy) -> None:
+    """Every row would be positive, and hold 64 probes in memory."""
+    part = BloomIndex(policy).encode(uniform(4000, 40), 4000, True).clone()
+    part[:-16] = 255
+    part[-18:-16] = 0
+    with pytest.raises(WireFormatError):
+        BloomIndex(policy).decode(part, 40, 4000)

@@ -77,6 +77,29 @@ def refuse_rows(rows: int, error: type[RecipeError] | type[WireFormatError]) -> 
         raise error(f"this codec looks at every row; {rows} are more than {MOST_ROWS}")
 
 
+def with_proof(body: bytes, count: int) -> bytes:
+    """The body with zeros in front, if it takes less than a byte for every 1,024 indices.
+
+    Equal gaps may take nothing at all; a receiver makes room for `count` of them on no one's word.
+    """
+    return bytes(_proof(count) - len(body)) + body if len(body) < _proof(count) else body
+
+
+def without_proof(body: Tensor, length: int, count: int) -> Tensor:
+    """The last `length` bytes: all there are, but for the zeros that `with_proof` puts in front."""
+    zeros = body[: max(0, body.numel() - length)]
+    if body.numel() != max(length, _proof(count)) or bool(zeros.any()):
+        raise WireFormatError(
+            f"{length} bytes for {count} indices must fill {max(length, _proof(count))} bytes, "
+            f"the first of them zero; found {body.numel()}"
+        )
+    return body[zeros.numel() :]
+
+
+def _proof(count: int) -> int:
+    return -(-count // 1024)
+
+
 def as_words(body: Tensor) -> Tensor:
     """The body as int64 words."""
     if body.numel() % 8:

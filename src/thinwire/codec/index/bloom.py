@@ -12,14 +12,16 @@ from thinwire.codec.index.ascending import as_words, refuse_rows
 from thinwire.codec.index.packed import spare_bits
 from thinwire.codec.parts import as_bytes
 from thinwire.errors import RecipeError, WireFormatError
-from thinwire.kernels.bitmap import words_for
+from thinwire.kernels.bitmap import count_bits, words_for
 from thinwire.kernels.bloom import MOST_BITS, Filter, drawn_order, insert, positives, resolve
 from thinwire.kernels.checksum import checksum
 
 Policy = Literal["naive", "p0", "p1", "p2", "leftmost"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
+_DRAWN = ("p1", "p2")  # from all positives
 _SETTINGS = struct.Struct("<QIBBH")  # salt, size in bits, hashes, policy, zero
 _MOST_HASHES = 64
+_ROWS_A_BIT = 8192  # at most, so that nobody searches many rows on the word of a few bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class BloomIndex:
     which hashes and draws depend, is a checksum of the indices that travels along, so that other
     indices make other errors and the part can be read without knowing the step.
 
-    Time is proportional to the rows, of which more than 2^32 are refused. P2 runs on the host.
+    Time is proportional to the rows, of which more than 2^32 are refused. A filter has at least a
+    bit for every 8,192 rows: more than it needs where fewer than one row in 10^5 was selected. P2
+    runs on the host.
 
     Part: the filter in 64-bit words; then salt (u64), size in bits (u32), hashes (u8), policy (u8)
     and two zero bytes.
@@ -62,25 +66,30 @@ class BloomIndex:
     def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
         """The filter; the order of the indices is lost."""
         refuse_rows(rows, RecipeError)
-        size = math.ceil(-math.log(self.fpr) / math.log(2) ** 2 * indices.numel())
+        hashes = max(1, round(-math.log2(self.fpr)))
+        # Not the optimum, ln(1/fpr)/ln²2 bits: what the FPR takes with a whole number of hashes.
+        size = math.ceil(-hashes / math.log1p(-(self.fpr ** (1 / hashes))) * indices.numel())
+        size = max(size, _fewest_bits(rows)) if size else 0
         if size > MOST_BITS:
             raise RecipeError(f"{indices.numel()} indices take {size} bits, above {MOST_BITS}")
-        hashes = max(1, round(-math.log2(self.fpr)))
         salt = int(checksum(indices)) & ((1 << 64) - 1)
         words = insert(indices.contiguous(), size, hashes, salt).words
         packed = _SETTINGS.pack(salt, size, hashes, POLICIES.index(self.policy), 0)
         tail = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
         return torch.cat((as_bytes(words), tail.to(words.device)))
 
-    def support(self, part: Tensor, count: int, rows: int) -> Tensor:
+    def support(self, part: Tensor, count: int, rows: int) -> Tensor | None:
         """The ascending indices that a receiver of this part takes `count` indices for."""
-        filter, policy = _open(part, rows)
+        filter, policy = settings_of(part, rows)
+        if policy == "naive":
+            return None
         return choose(policy, filter, positives(filter, rows), count)
 
     def decode(self, part: Tensor, count: int, rows: int) -> Tensor:
         """The `count` indices of the support, where with P0 `count` is the size of all of it."""
-        filter, policy = _open(part, rows)
-        found = positives(filter, rows, most=count if policy == "p0" else None)
+        filter, policy = settings_of(part, rows)
+        _check_bits(filter, policy, count)
+        found = positives(filter, rows, most=None if policy in _DRAWN else count)
         if found.numel() < count or (policy == "p0" and found.numel() != count):
             raise WireFormatError(f"{count} rows must be positive, found {found.numel()}")
         return choose(policy, filter, found, count)
@@ -97,7 +106,7 @@ def choose(policy: Policy, filter: Filter, found: Tensor, count: int) -> Tensor:
     return found[:count]
 
 
-def _open(part: Tensor, rows: int) -> tuple[Filter, Policy]:
+def settings_of(part: Tensor, rows: int) -> tuple[Filter, Policy]:
     """The filter and the policy in a part."""
     refuse_rows(rows, WireFormatError)
     if part.numel() < _SETTINGS.size:
@@ -109,4 +118,22 @@ def _open(part: Tensor, rows: int) -> tuple[Filter, Policy]:
     words = as_words(part[: -_SETTINGS.size])
     if words.numel() != words_for(size) or spare_bits(words, size):
         raise WireFormatError(f"{size} bits must fill {words.numel()} words, the rest zero")
+    if size and size < _fewest_bits(rows):
+        raise WireFormatError(f"{rows} rows take {_fewest_bits(rows)} bits or more, found {size}")
     return Filter(words, size, hashes, salt), POLICIES[policy]
+
+
+def _fewest_bits(rows: int) -> int:
+    return -(-rows // _ROWS_A_BIT)
+
+
+def _check_bits(filter: Filter, policy: Policy, count: int) -> None:
+    """Refuse a filter that `count` indices cannot have made: any number of rows may be positive."""
+    bits = count_bits(filter.words)
+    if bits > count * filter.hashes:
+        raise WireFormatError(f"{count} indices cannot set {bits} bits of {filter.hashes} each")
+    # hashes = round(size/count·ln 2) or 1, unless the size is more than that. With P0, of which no
+    # more than `count` are ever held, false ones are counted too.
+    fewest = count * (filter.hashes - 0.5) / math.log(2) - 1 if filter.hashes > 1 else 0
+    if policy in _DRAWN and filter.size < fewest:
+        raise WireFormatError(f"{filter.size} bits are too few for {filter.hashes} hashes")

@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 
 from thinwire.codec.parts import as_bytes, expect_bytes
 from thinwire.errors import WireFormatError
-from thinwire.rng import hash_to_unit
+from thinwire.kernels.quantise import quantise
 
 TRITS = 5  # in a byte, since 3^5 = 243 ≤ 256
 _PLACES = (1, 3, 9, 27, 81)
@@ -38,7 +38,7 @@ class TernValue:
         """The largest magnitude and the digits."""
         largest = _largest(values)
         chance = values.abs() / torch.where(largest == 0, 1, largest)
-        drawn = hash_to_unit(torch.arange(values.numel(), device=values.device), seed) < chance
+        drawn = quantise(chance.nan_to_num_(0), seed)  # any digit will do if m is not finite
         digits = drawn.to(torch.uint8) << (values < 0).to(torch.uint8)
         groups = pad(digits, (0, -digits.numel() % TRITS)).view(-1, TRITS)
         packed = groups[:, 0].clone()

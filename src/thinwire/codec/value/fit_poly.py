@@ -1,0 +1,71 @@
+"""A curve as pieces of polynomials."""
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from thinwire.codec.parts import as_bytes, expect_bytes
+from thinwire.codec.value.fitted import FittedValue
+from thinwire.errors import RecipeError, WireFormatError
+from thinwire.kernels.poly_fit import evaluate, project, split
+
+_SHAPE = struct.Struct("<BBH")  # degree, pieces, zero
+_MOST_DEGREE = 15
+_MOST_PIECES = 255
+
+
+@dataclass(frozen=True, slots=True)
+class FitPolyValue(FittedValue):
+    """Fit-Poly of DeepReduce (section 5): polynomials of degree 5, by least squares.
+
+    The sorted values of either sign are cut where they are farthest from the chord, into at most
+    eight pieces (figure 5), none with fewer points than a polynomial has coefficients.
+
+    Deviations: the paper does not say which piece is cut next; here the one that is farthest from
+    its chord. The number of pieces is a setting: the paper's ⌈2√M⌉ changes when all values are
+    multiplied by the same number. And the polynomials are those that are orthogonal on the points
+    (`kernels.poly_fit`): powers of x need normal equations that float32 cannot hold.
+
+    Formula: degree (u8), pieces (u8), two zero bytes; the length of each piece (u32); the float32
+    coefficients, piece by piece.
+    """
+
+    id: ClassVar[int] = 12
+    name: ClassVar[str] = "fit_poly"
+
+    degree: int = 5
+    pieces: int = 8
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.degree <= _MOST_DEGREE:
+            raise RecipeError(f"degree={self.degree} must be in 0 … {_MOST_DEGREE}")
+        if not 1 <= self.pieces <= _MOST_PIECES:
+            raise RecipeError(f"pieces={self.pieces} must be in 1 … {_MOST_PIECES}")
+
+    def fit(self, curve: Tensor) -> Tensor:
+        """The shape, the lengths and the coefficients."""
+        lengths = split(curve, self.pieces, self.degree + 1)
+        coefficients = project(curve, lengths, self.degree).float()
+        shape = bytearray(_SHAPE.pack(self.degree, lengths.numel(), 0))
+        head = torch.frombuffer(shape, dtype=torch.uint8)
+        return torch.cat((head, as_bytes(lengths.int()), as_bytes(coefficients.view(-1))))
+
+    def draw(self, formula: Tensor, count: int) -> Tensor:
+        """The polynomials."""
+        if formula.numel() < _SHAPE.size:
+            raise WireFormatError(f"a shape takes {_SHAPE.size} bytes, found {formula.numel()}")
+        degree, pieces, zero = _SHAPE.unpack(bytes(formula[: _SHAPE.size].tolist()))
+        if degree > _MOST_DEGREE or not pieces or zero:
+            raise WireFormatError(f"no such shape: degree {degree}, {pieces} pieces, {zero}")
+        middle = _SHAPE.size + 4 * pieces
+        what = f"{pieces} pieces of degree {degree}"
+        expect_bytes(formula, middle + 4 * pieces * (degree + 1), what)
+        # Cloned, since the bytes need not lie at a multiple of four.
+        lengths = formula[_SHAPE.size : middle].clone().view(torch.int32).long()
+        if bool((lengths < 1).any()) or int(lengths.sum()) != count:
+            raise WireFormatError(f"pieces must have {count} points, found {lengths.tolist()}")
+        coefficients = formula[middle:].clone().view(torch.float32).double()
+        return evaluate(coefficients.view(pieces, degree + 1), lengths)

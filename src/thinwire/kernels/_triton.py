@@ -1,0 +1,124 @@
+"""What the Triton kernels share: tiles of elements, marks of what passed, the integer hash.
+
+A tile is read as rows of 32 elements. Which of a row passed a threshold is one 32-bit word, its
+*mark*: packing it takes three shuffles, and whatever comes after looks at one word for 32
+elements. Survivors are rare, so that costs nothing beside reading the elements.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thinwire.rng import MIX_MULTIPLIERS, MIX_SHIFTS, as_signed
+
+ROW = tl.constexpr(32)  # elements a mark
+
+_FIRST_FACTOR, _SECOND_FACTOR = (tl.constexpr(factor) for factor in MIX_MULTIPLIERS)
+_FIRST_SHIFT, _SECOND_SHIFT, _LAST_SHIFT = (tl.constexpr(shift) for shift in MIX_SHIFTS)
+
+
+def rows_of(x: Tensor, warps: int) -> int:
+    """Rows of a tile for so many warps: each thread has 128 bytes of `x` in flight."""
+    return 128 * warps // x.element_size()
+
+
+def mix_offset(seed: int) -> int:
+    """What `rng.mix64` adds to a number before it mixes it."""
+    return as_signed(seed * 0x9E3779B97F4A7C15)
+
+
+@triton.jit
+def mix64(x, offset):
+    """`rng.mix64` as uint64; `offset` is the `mix_offset` of the seed."""
+    x = x.to(tl.uint64) + offset.to(tl.uint64)
+    x = (x ^ (x >> _FIRST_SHIFT)) * _FIRST_FACTOR
+    x = (x ^ (x >> _SECOND_SHIFT)) * _SECOND_FACTOR
+    return x ^ (x >> _LAST_SHIFT)
+
+
+@triton.jit
+def hash_to_range(x, size, offset):
+    """`rng.hash_to_range` as int64."""
+    return (((mix64(x, offset) >> 33) * size.to(tl.uint64)) >> 31).to(tl.int64)
+
+
+@triton.jit
+def magnitude_key(x):
+    """Unsigned integers in the order of |x|: its bits, the sign shifted out."""
+    if x.dtype == tl.float64:
+        key = x.to(tl.uint64, bitcast=True) << 1
+    else:
+        key = x.to(tl.uint32, bitcast=True) << 1
+    return key
+
+
+@triton.jit
+def ones(word):
+    """How many bits of a uint32 are set (Warren, Hacker's Delight, section 5-1), as int32."""
+    word -= (word >> 1) & 0x55555555
+    word = (word & 0x33333333) + ((word >> 2) & 0x33333333)
+    word = (word + (word >> 4)) & 0x0F0F0F0F
+    return ((word * 0x01010101) >> 24).to(tl.int32)
+
+
+@triton.jit
+def lowest(word):
+    """The place of the lowest set bit."""
+    return ones((word - 1) & ~word)
+
+
+@triton.jit
+def load_tile(pointer, at, left, EVICTION: tl.constexpr):
+    """The elements `at` places from `pointer`, zero from the `left`-th on.
+
+    Whole tiles are read without a mask, which would forbid 16-byte loads where the number of
+    elements is odd.
+    """
+    if left >= at.numel:
+        tile = tl.load(pointer + at, eviction_policy=EVICTION)
+    else:
+        tile = tl.load(pointer + at, mask=at < left, other=0)
+    return tile
+
+
+@triton.jit
+def store_tile(pointer, at, left, tile):
+    """The counterpart of `load_tile`."""
+    if left >= at.numel:
+        tl.store(pointer + at, tile)
+    else:
+        tl.store(pointer + at, tile, mask=at < left)
+
+
+@triton.jit
+def accumulated_tile(x, grad, velocity, factor, numel, ROWS: tl.constexpr):
+    """This program's tile of `x`, after what was to be added to it was added and stored.
+
+    `velocity`, or both it and `grad`, may be None. Each operation is rounded to the accumulator's
+    precision, as torch's in-place operations are: with a velocity, launch without fused
+    multiply-add. The hint makes a plain read 7 % faster, and one that stores as well 5 % slower.
+    """
+    start = tl.program_id(0).to(tl.int64) * (ROWS * ROW)
+    left = numel - start
+    at = tl.arange(0, ROWS)[:, None] * ROW + tl.arange(0, ROW)[None, :]
+    if grad is None:
+        tile = load_tile(x + start, at, left, "evict_first")
+    else:
+        tile = load_tile(x + start, at, left, "")
+        step = load_tile(grad + start, at, left, "")
+        if velocity is not None:
+            before = load_tile(velocity + start, at, left, "")
+            step = (before * tl.load(factor) + step).to(tile.dtype)
+            store_tile(velocity + start, at, left, step)
+        tile = (tile + step).to(tile.dtype)
+        store_tile(x + start, at, left, tile)
+    return tile
+
+
+@triton.jit
+def marks(tile, threshold):
+    """For each row which of its elements reach the threshold, as uint32. Zero and NaN never do."""
+    limit = tl.load(threshold)
+    magnitudes = tl.abs(tile)
+    passed = (magnitudes >= limit) & (magnitudes > 0)
+    return tl.sum(passed.to(tl.uint32) << tl.arange(0, ROW)[None, :].to(tl.uint32), axis=1)

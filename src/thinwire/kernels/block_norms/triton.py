@@ -1,0 +1,49 @@
+"""Norms of blocks on CUDA: a program reads a few whole blocks, squares are summed in float64."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+TILE = 8192  # elements a program, where blocks are not larger than that
+WARPS = 8
+
+
+@triton.jit(do_not_specialize=["numel"])
+def _norms(x, grad, norms, numel, block, BLOCKS: tl.constexpr, WIDTH: tl.constexpr):
+    first = tl.program_id(0).to(tl.int64) * BLOCKS
+    which = first + tl.arange(0, BLOCKS)
+    total = tl.zeros((BLOCKS,), tl.float64)
+    for start in range(0, block, WIDTH):
+        column = start + tl.arange(0, WIDTH)
+        at = which[:, None] * block + column[None, :]
+        inside = (column[None, :] < block) & (at < numel)
+        tile = tl.load(x + at, mask=inside, other=0)
+        if grad is not None:
+            tile = (tile + tl.load(grad + at, mask=inside, other=0)).to(tile.dtype)
+            tl.store(x + at, tile, mask=inside)
+        wide = tile.to(tl.float64)
+        total += tl.sum(wide * wide, axis=1)
+    tl.store(norms + which, tl.sqrt(total), mask=which * block < numel)
+
+
+def _launch(x: Tensor, grad: Tensor | None, block: int) -> Tensor:
+    norms = torch.empty(triton.cdiv(x.numel(), block), dtype=torch.float64, device=x.device)
+    if norms.numel():
+        width = min(triton.next_power_of_2(block), TILE)
+        blocks = TILE // width
+        grid = (triton.cdiv(norms.numel(), blocks),)
+        _norms[grid](x, grad, norms, x.numel(), block, blocks, width, num_warps=WARPS)
+    return norms
+
+
+def block_norms(x: Tensor, block: int) -> Tensor:
+    """See the package."""
+    return _launch(x, None, block)
+
+
+def accumulate_block_norms(residual: Tensor, grad: Tensor, block: int) -> Tensor:
+    """See the package."""
+    if grad.dtype != residual.dtype:  # its loads would change the order in which sums are taken
+        return _launch(residual.add_(grad), None, block)
+    return _launch(residual, grad, block)

@@ -1,0 +1,131 @@
+"""Threshold compaction on CUDA: the elements are read once, and listed in order.
+
+One kernel reads (and accumulates) the elements and leaves one bit for each, 1/32 of what it read,
+and a count for each tile. A second, small one finds its place in the list from the counts before
+it, and lists the bits that are set; the values it fetches one by one, since they are few. No
+program waits for another, no tile can overflow, and nothing depends on timing.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thinwire.kernels._triton import (
+    ROW,
+    accumulated_tile,
+    lowest,
+    marks,
+    ones,
+    rows_of,
+)
+from thinwire.kernels.compact import Found
+
+WARPS = 16
+LISTERS = 512  # programs that list: all run at once, each sums up the counts before it only once
+LISTED = 1024  # marks that one looks at in a turn
+LISTER_WARPS = 4
+FETCHED = tl.constexpr(256)
+
+
+@triton.jit(do_not_specialize=["numel"])
+def _mark(x, grad, velocity, factor, threshold, words, numel, ROWS: tl.constexpr):
+    """Leave a mark for each row, and behind all of them how many passed in each tile."""
+    tile = tl.program_id(0).to(tl.int64)
+    word = marks(accumulated_tile(x, grad, velocity, factor, numel, ROWS), threshold)
+    tl.store(words + tile * ROWS + tl.arange(0, ROWS), word.to(tl.int32, bitcast=True))
+    counts = words + tl.num_programs(0).to(tl.int64) * ROWS
+    tl.store(counts + tile, tl.sum(ones(word)))
+
+
+@triton.jit
+def _sum(counts, end, BLOCK: tl.constexpr):
+    """counts[0] + … + counts[end - 1], as int64."""
+    total = tl.zeros((BLOCK,), tl.int64)
+    for start in range(0, end, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.load(counts + at, mask=at < end, other=0)
+    return tl.sum(total)
+
+
+@triton.jit(do_not_specialize=["tiles", "capacity"])
+def _list(
+    x, words, tiles, indices, values, count, capacity, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """List this program's share of the tiles behind all that passed in the tiles before."""
+    share = tl.cdiv(tiles, tl.num_programs(0))
+    first = tl.minimum(tl.program_id(0) * share, tiles)
+    end = tl.minimum(first + share, tiles).to(tl.int64) * ROWS
+    mine = _sum(words + tiles.to(tl.int64) * ROWS, first, 2 * BLOCK)
+    before = mine
+    row = tl.arange(0, BLOCK)
+    for start in range(first.to(tl.int64) * ROWS, end, BLOCK):
+        word = tl.load(words + start + row, mask=row < end - start, other=0)
+        word = word.to(tl.uint32, bitcast=True)
+        here = ones(word)
+        place = tl.cumsum(here) - here
+        room = tl.maximum(tl.minimum(capacity - before, BLOCK * ROW), 0).to(tl.int32)
+        for _ in range(tl.max(tl.where(place < room, here, 0))):
+            listed = (word != 0) & (place < room)
+            at = row * ROW + lowest(word)
+            tl.store(indices + before + place, at + start * ROW, mask=listed)
+            word &= word - 1
+            place += 1
+        before += tl.sum(here)
+    tl.debug_barrier()  # what one thread listed another fetches: all at once, since memory is far
+    for start in range(mine, tl.minimum(before, capacity), FETCHED):
+        place = start + tl.arange(0, FETCHED)
+        listed = place < tl.minimum(before, capacity)
+        index = tl.load(indices + place, mask=listed)
+        tl.store(values + place, tl.load(x + index, mask=listed), mask=listed)
+    if tl.program_id(0) == tl.num_programs(0) - 1:
+        tl.store(count, before)
+
+
+def _compact(
+    x: Tensor,
+    threshold: Tensor,
+    capacity: int,
+    grad: Tensor | None = None,
+    velocity: Tensor | None = None,
+    factor: Tensor | None = None,
+) -> Found:
+    rows = rows_of(x, WARPS)
+    tiles = max(1, triton.cdiv(x.numel(), rows * ROW.value))
+    words = torch.empty(tiles * (rows + 1), dtype=torch.int32, device=x.device)
+    found = Found(
+        torch.empty(capacity, dtype=torch.int64, device=x.device),
+        torch.empty(capacity, dtype=x.dtype, device=x.device),
+        torch.empty((), dtype=torch.int64, device=x.device),
+    )
+    added = (grad, velocity, factor)
+    _mark[(tiles,)](
+        x, *added, threshold, words, x.numel(), rows, num_warps=WARPS, enable_fp_fusion=False
+    )
+    listed = (found.indices, found.values, found.count, capacity)
+    _list[(min(tiles, LISTERS),)](x, words, tiles, *listed, rows, LISTED, num_warps=LISTER_WARPS)
+    return found
+
+
+def compact(x: Tensor, threshold: Tensor, capacity: int) -> Found:
+    """See the package."""
+    return _compact(x, threshold, capacity)
+
+
+def accumulate(residual: Tensor, grad: Tensor, threshold: Tensor, capacity: int) -> Found:
+    """See the package."""
+    return _compact(residual, threshold, capacity, grad)
+
+
+def accumulate_momentum(
+    velocity: Tensor,
+    residual: Tensor,
+    grad: Tensor,
+    factor: float,
+    threshold: Tensor,
+    capacity: int,
+) -> Found:
+    """See the package."""
+    # A float argument of a kernel has 32 bits; a tensor keeps those of float64.
+    scale = torch.full((), factor, dtype=velocity.dtype, device=velocity.device)
+    return _compact(residual, threshold, capacity, grad, velocity, scale)

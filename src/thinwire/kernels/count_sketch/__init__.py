@@ -1,0 +1,63 @@
+"""Count sketches (Charikar, Chen and Farach-Colton, ICALP 2002): tables that add.
+
+Row j of a table has a bucket h_j(i) and a sign s_j(i) for every index i; an element x_i is added
+to the bucket, times the sign, and s_j(i)·table[j, h_j(i)] is an estimate of it. Nothing of h and s
+is stored: `rng.mix64` of the index, seeded with `seed + j`, gives the bucket from its upper 31 bits
+(`rng.hash_to_range`) and the sign from its lowest one.
+
+Why this hash is enough. That an estimate is unbiased, and that its variance is (‖x‖² - x_i²)/c,
+needs the signs and buckets of *pairs* of indices to be independent; four-wise independence is
+needed for norms and inner products of sketches (Alon, Matias and Szegedy, STOC 1996), which nobody
+takes here. The seeds are drawn anew each step and no gradient can depend on them, so a hash whose
+pairs of outputs pass for independent will do; a family with a proof would take a product for every
+degree of its polynomial.
+
+Sums are made in the order of the elements, whatever the implementation and the number of threads,
+so that the same elements always give the same bits: no floating-point atomics.
+"""
+
+from importlib import import_module
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from thinwire.errors import RecipeError
+from thinwire.kernels import Implementation, chosen
+
+Decode = Literal["median", "mean"]
+
+BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
+MOST_BUCKETS = 2**31 - 1  # so that a 31-bit hash times the buckets is still an int64
+_DTYPES = (torch.float32, torch.float64)
+
+
+def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int) -> Tensor:
+    """The table, `rows` by `buckets`, of the elements `values` at the distinct int64 `indices`."""
+    if rows < 1 or not 0 < buckets <= MOST_BUCKETS:
+        raise RecipeError(
+            f"rows={rows} must be at least 1, and buckets={buckets} in [1, {MOST_BUCKETS}]"
+        )
+    if indices.shape != values.shape or values.dim() != 1 or values.dtype not in _DTYPES:
+        raise RecipeError(
+            f"{indices.numel()} indices and {values.dtype} values of shape {tuple(values.shape)} "
+            "make no sketch: pass as many, flat, as float32 or float64"
+        )
+    table: Tensor = _implementation(values).project(
+        indices.contiguous(), values.contiguous(), rows, buckets, seed
+    )
+    return table
+
+
+def recover(table: Tensor, numel: int, seed: int, decode: Decode) -> Tensor:
+    """Estimates of the elements 0 … `numel` - 1 that went into a table of (rows, buckets).
+
+    Of the rows' estimates the `decode`: their median (the middle one: of an odd number), or their
+    mean.
+    """
+    found: Tensor = _implementation(table).recover(table.contiguous(), numel, seed, decode)
+    return found
+
+
+def _implementation(x: Tensor) -> Any:
+    return import_module(f"{__name__}.{chosen(x.device, BUILT)}")

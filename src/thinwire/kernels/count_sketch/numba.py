@@ -1,0 +1,146 @@
+"""Count sketches on the CPU: one loop in the order of the elements, a thread for each row.
+
+Only rows and elements to be read are shared out to threads: sums never are, so that their order
+does not depend on the number of threads.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from thinwire.kernels import _threads
+from thinwire.rng import MIX_MULTIPLIERS, MIX_SHIFTS
+
+Array = NDArray[Any]
+
+M1, M2 = (np.uint64(m) for m in MIX_MULTIPLIERS)
+S1, S2, S3 = (np.uint64(s) for s in MIX_SHIFTS)
+S31, S33, ONE = np.uint64(31), np.uint64(33), np.uint64(1)
+PIECE = 4096  # elements
+
+
+@njit(cache=True, nogil=True)
+def _mixed(index: np.uint64, offset: np.uint64) -> np.uint64:
+    """`rng.mix64`, where `offset` is what it adds for the seed."""
+    x = index + offset
+    x = (x ^ (x >> S1)) * M1
+    x = (x ^ (x >> S2)) * M2
+    return x ^ (x >> S3)
+
+
+@njit(cache=True, nogil=True)
+def _project(indices: Array, values: Array, row: Array, offset: np.uint64) -> None:
+    buckets = np.uint64(row.size)
+    for i in range(indices.size):
+        h = _mixed(np.uint64(indices[i]), offset)
+        bucket = ((h >> S33) * buckets) >> S31
+        row[bucket] += -values[i] if h & ONE else values[i]
+
+
+@njit(cache=True, nogil=True)
+def _estimate(row: Array, first: int, offset: np.uint64, out: Array) -> None:
+    """A row's estimates of the elements from `first` on."""
+    buckets = np.uint64(row.size)
+    for i in range(out.size):
+        h = _mixed(np.uint64(first + i), offset)
+        value = row[((h >> S33) * buckets) >> S31]
+        out[i] = -value if h & ONE else value
+
+
+@njit(cache=True, nogil=True)
+def _middle_of_three(estimates: Array, out: Array) -> None:
+    """As `_middle`, without a branch that would be guessed wrong half of the time."""
+    for i in range(out.size):
+        a, b, c = estimates[0, i], estimates[1, i], estimates[2, i]
+        low, high = (a, b) if a <= b else (b, a)
+        below = c if low <= c else low
+        out[i] = high if high <= c else below
+
+
+@njit(cache=True, nogil=True)
+def _middle(estimates: Array, out: Array) -> None:
+    """The median of each column. An insertion sort: stable, and there are but a few rows."""
+    rows = estimates.shape[0]
+    column = np.empty(rows, estimates.dtype)
+    for i in range(out.size):
+        for j in range(rows):
+            value, k = estimates[j, i], j
+            while k > 0 and column[k - 1] > value:
+                column[k] = column[k - 1]
+                k -= 1
+            column[k] = value
+        out[i] = column[rows // 2]
+
+
+@njit(cache=True, nogil=True)
+def _recover(
+    table: Array, first: int, offsets: Array, median: bool, inverse: Any, out: Array
+) -> None:
+    """Piece by piece, so that all rows' estimates of one stay in the cache."""
+    rows = table.shape[0]
+    if rows == 1:
+        _estimate(table[0], first, offsets[0], out)
+        return
+    estimates = np.empty((rows, PIECE), table.dtype)
+    for start in range(0, out.size, PIECE):
+        piece = out[start : start + PIECE]
+        for row in range(rows):
+            _estimate(table[row], first + start, offsets[row], estimates[row, : piece.size])
+        if median and rows == 3:
+            _middle_of_three(estimates, piece)
+            continue
+        if median:
+            _middle(estimates, piece)
+            continue
+        for i in range(piece.size):
+            total = estimates[0, i]
+            for row in range(1, rows):
+                total += estimates[row, i]
+            piece[i] = total * inverse
+
+
+def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int) -> Tensor:
+    """See the package."""
+    table = torch.zeros(rows, buckets, dtype=values.dtype)
+    at, x, out, offsets = (
+        indices.numpy(),
+        values.detach().numpy(),
+        table.numpy(),
+        _offsets(seed, rows),
+    )
+
+    def work(_: int, first: int, end: int) -> None:
+        for row in range(first, end):
+            _project(at, x, out[row], offsets[row])
+
+    _threads.run(work, _shares(rows))
+    return table
+
+
+def recover(table: Tensor, numel: int, seed: int, decode: str) -> Tensor:
+    """See the package."""
+    found = torch.empty(numel, dtype=table.dtype)
+    x, out, offsets = table.numpy(), found.numpy(), _offsets(seed, table.shape[0])
+    inverse = out.dtype.type(1 / table.shape[0])
+
+    def work(_: int, first: int, end: int) -> None:
+        _recover(x, first, offsets, decode == "median", inverse, out[first:end])
+
+    _threads.run(work, _threads.pieces(numel))
+    return found
+
+
+def _shares(rows: int) -> list[tuple[int, int]]:
+    """[0, rows) as (first, end), one for each of torch's threads at most."""
+    count = min(rows, torch.get_num_threads())
+    return [(rows * i // count, rows * (i + 1) // count) for i in range(count)]
+
+
+def _offsets(seed: int, rows: int) -> NDArray[np.uint64]:
+    """What `rng.mix64` adds for the seed of each row."""
+    words = [(seed + row) * 0x9E3779B97F4A7C15 & (1 << 64) - 1 for row in range(rows)]
+    return np.array(words, np.uint64)

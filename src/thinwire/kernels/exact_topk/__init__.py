@@ -1,0 +1,52 @@
+"""Exactly the k largest magnitudes, in about one pass when a threshold near the k-th is known.
+
+If at least k elements reach the guessed threshold, the k largest of all are among them; so the
+guess decides how long it takes, never what comes out. `reference.py` says what is computed.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor
+
+from thinwire.errors import RecipeError
+from thinwire.kernels import Implementation, chosen
+from thinwire.kernels.compact import Found, check
+
+BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
+Largest = tuple[Tensor, Tensor, Tensor]
+
+
+def largest(x: Tensor, k: int, guess: Tensor | None = None) -> Largest:
+    """Ascending int64 indices of exactly the `k` largest magnitudes (0 < k < numel), among equals
+    the lower index; their values; and the k-th magnitude (0-D, on the device).
+
+    `guess` is a threshold (0-D, on the device) expected somewhat below the k-th magnitude: that of
+    the last step, say. Without one, a sample of `x` proposes it. NaN must not occur.
+    """
+    _check(x, k, guess)
+    proposed = None if guess is None else guess.to(x.dtype)
+    out: Largest = _implementation(x).largest(x, k, proposed)
+    return out
+
+
+def largest_of(found: Found, x: Tensor, k: int) -> Largest:
+    """As `largest`, where the compaction of `x` by some threshold was already done."""
+    _check(x, k)
+    if found.values.dtype != x.dtype or found.values.device != x.device:
+        raise RecipeError(
+            f"candidates of {found.values.dtype} on {found.values.device} were not found in "
+            f"{x.dtype} on {x.device}: pass what `compact` or `accumulate` made of these elements"
+        )
+    out: Largest = _implementation(x).largest_of(found, x, k)
+    return out
+
+
+def _check(x: Tensor, k: int, guess: Tensor | None = None) -> None:
+    check(x, guess)
+    if not 0 < k < x.numel():
+        raise RecipeError(f"k={k} must be in [1, {x.numel() - 1}], below the number of elements")
+
+
+def _implementation(x: Tensor) -> Any:
+    return import_module(f"{__name__}.{chosen(x.device, BUILT)}")

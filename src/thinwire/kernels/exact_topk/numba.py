@@ -1,0 +1,168 @@
+"""The k largest magnitudes on the CPU.
+
+Candidates come from a compaction by a guess, else by the threshold that a sample proposes, and the
+k-th magnitude among them from their bits: those of a magnitude ascend with it, read as an integer.
+If neither lets at least k through and few more (ties, clusters), the bits of all elements decide:
+some passes more, and no memory of the tensor's size.
+"""
+
+import math
+import threading
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from thinwire.errors import NonFiniteError
+from thinwire.kernels import _threads
+from thinwire.kernels._bits import trailing_zeros
+from thinwire.kernels.compact import Found
+from thinwire.kernels.compact.numba import ONE, WORD, compact_into, view, word_at
+from thinwire.kernels.exact_topk import Largest
+
+Array = NDArray[Any]
+Indices = NDArray[np.int64]
+
+DIGIT = 12  # bits: 4096 counters, 32 KiB, and few magnitudes that share all higher bits
+NARROW_FROM = 1 << 14  # below this many elements a sample costs as much as it saves
+SAMPLE_AT_LEAST, STRIDE_AT_MOST = 1 << 12, 257
+ROOM = 4  # candidates for each of the k: a guess that lets more through was a bad one
+SPARE_ROOM = 1 << 12  # and so many more: by chance a sample of few lets them through
+
+_kept = threading.local()
+
+
+@njit(cache=True, nogil=True)
+def _count(bits: Array, known: int, shift: int, counts: Indices) -> None:
+    """Of the magnitudes whose bits above the next digit are `known`: how many have which digit."""
+    without_sign = (ONE << np.uint64(bits.itemsize * 8 - 1)) - ONE
+    low, size, high = np.uint64(shift), np.uint64(counts.size), np.uint64(known * counts.size)
+    for i in range(bits.size):
+        digit = ((np.uint64(bits[i]) & without_sign) >> low) - high
+        if digit < size:
+            counts[digit] += 1
+
+
+@njit(cache=True, nogil=True)
+def _collect(
+    x: Array, kth: Any, next_above: Any, ties: int, indices: Indices, values: Array
+) -> int:
+    """All that are larger than `kth` and the first `ties` (≥ 1) that equal it, in order."""
+    count, limit = 0, kth
+    for at in range(0, x.size, WORD):
+        word = word_at(x, at, limit)
+        while word and count < indices.size:
+            i = at + np.int64(trailing_zeros(word))
+            word &= word - ONE
+            tied = abs(x[i]) == kth
+            if tied and not ties:
+                continue  # the last tie was in this very word
+            indices[count], values[count] = i, x[i]
+            count += 1
+            ties -= tied
+            if tied and not ties:
+                limit = next_above
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _look_up(candidates: Indices, places: Indices) -> None:
+    """Each place becomes the candidate at it."""
+    for i in range(places.size):
+        places[i] = candidates[places[i]]
+
+
+def largest(x: Tensor, k: int, guess: Tensor | None = None) -> Largest:
+    """See the package."""
+    if guess is not None:
+        return largest_of(_candidates(x, k, guess), x, k)
+    return _by_sample(x, k)
+
+
+def largest_of(found: Found, x: Tensor, k: int) -> Largest:
+    """See the package."""
+    return _among(found, k) or _by_sample(x, k)
+
+
+def _by_sample(x: Tensor, k: int) -> Largest:
+    if x.numel() >= NARROW_FROM and k <= x.numel() // 8:
+        return _among(_candidates(x, k, _proposal(x, k)), k) or _exactly(x, k)
+    return _exactly(x, k)
+
+
+def _candidates(x: Tensor, k: int, guess: Tensor) -> Found:
+    """In memory that this thread keeps: they are not the caller's."""
+    room = min(ROOM * k + SPARE_ROOM, x.numel())
+    kept: dict[str, tuple[Tensor, Tensor]] = vars(_kept)
+    dtype = str(x.dtype)
+    if dtype not in kept or kept[dtype][0].numel() < room:
+        kept[dtype] = torch.empty(room, dtype=torch.int64), torch.empty(room, dtype=x.dtype)
+    indices, values = kept[dtype]
+    return compact_into(indices[:room], values[:room], x, guess)
+
+
+def _among(found: Found, k: int) -> Largest | None:
+    """The largest of the candidates, if all that passed are listed and at least k are."""
+    if not k <= int(found.count) <= found.capacity:
+        return None
+    candidates, values = found.trim()
+    indices, values, kth = _exactly(values, k)
+    _look_up(candidates.numpy(), indices.numpy())
+    return indices, values, kth
+
+
+def _proposal(x: Tensor, k: int) -> Tensor:
+    """A threshold that lets somewhat more than k through, if a strided sample is to be believed.
+
+    The stride is odd, because widths of layers are even: one that divides the width would look at
+    the same few columns of every row.
+    """
+    stride = min(STRIDE_AT_MOST, x.numel() // SAMPLE_AT_LEAST) | 1
+    sample = np.abs(view(x)[::stride])
+    expected = k * sample.size / x.numel()
+    # Four standard deviations of the sample's count: too few candidates are rare, and cost a pass.
+    rank = min(math.ceil(expected + 4 * math.sqrt(expected) + 4), sample.size)
+    sample.partition(sample.size - rank)
+    return torch.tensor(sample[-rank], dtype=x.dtype)
+
+
+def _kth(source: Array, k: int) -> tuple[Any, int]:
+    """The k-th magnitude (k ≤ numel), and how many of its equals are among the k largest.
+
+    A radix selection: one digit of the magnitude's bits after the other, from the highest.
+    """
+    bits = source.view(f"u{source.itemsize}")
+    parts = _threads.pieces(source.size)
+    shift, known, ties = source.itemsize * 8 - 1, 0, k
+    while shift:
+        digit = min(DIGIT, shift)
+        shift -= digit
+        counts = np.zeros((len(parts), 1 << digit), np.int64)
+        _threads.run(partial(_count_piece, bits, known, shift, counts), parts)
+        total = counts.sum(0)
+        from_the_top = total[::-1].cumsum()
+        below_top = int(np.searchsorted(from_the_top, ties))
+        found = total.size - 1 - below_top
+        ties -= int(from_the_top[below_top] - total[found])
+        known = known << digit | found
+    return np.array(known, bits.dtype).view(source.dtype)[()], ties
+
+
+def _count_piece(
+    bits: Array, known: int, shift: int, counts: Indices, which: int, first: int, end: int
+) -> None:
+    _count(bits[first:end], known, shift, counts[which])
+
+
+def _exactly(x: Tensor, k: int) -> Largest:
+    """Without a guess; k ≤ numel."""
+    kth, ties = _kth(view(x), k)
+    next_above = np.nextafter(kth, kth.dtype.type(np.inf))
+    indices, values = torch.empty(k, dtype=torch.int64), torch.empty(k, dtype=x.dtype)
+    if _collect(view(x), kth, next_above, ties, indices.numpy(), values.numpy()) < k:
+        raise NonFiniteError(f"NaN among {x.numel()} elements: the {k} largest are undefined")
+    return indices, values, torch.tensor(kth, dtype=x.dtype)

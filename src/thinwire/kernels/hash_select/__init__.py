@@ -1,0 +1,55 @@
+"""Selection by hashing instead of compaction (DRAGONN, sections 4.1 and 4.2).
+
+Every element that reaches the threshold writes itself into the slot that its index hashes to; no
+element waits for the number of those before it. `reference.py` says what is computed.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor
+
+from thinwire.errors import RecipeError
+from thinwire.kernels import Implementation, chosen
+from thinwire.kernels.compact import check, check_gradient
+
+BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
+MOST_SLOTS = 2**31 - 1  # so that a 31-bit hash times the slots is still an int64
+
+
+def hash_select(x: Tensor, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
+    """For each slot the index (int64) of the element that won it, -1 where it is empty, and its
+    value, 0 where it is empty.
+
+    The non-zero elements with |x| ≥ `threshold` (0-D, on x's device) write themselves to slot
+    `rng.hash_to_range(index, slots, seed)`. Deviation: the paper lets timing decide between the
+    writers of one slot; here the largest index wins, so that the result is always the same.
+    """
+    check(x, threshold)
+    _check_slots(slots)
+    out: tuple[Tensor, Tensor] = _implementation(x).hash_select(
+        x, threshold.to(x.dtype), slots, seed
+    )
+    return out
+
+
+def accumulate_hash(
+    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    """residual += grad, in place; then `hash_select(residual, …)`. One pass."""
+    check(residual, threshold)
+    check_gradient(residual, grad)
+    _check_slots(slots)
+    out: tuple[Tensor, Tensor] = _implementation(residual).accumulate_hash(
+        residual, grad, threshold.to(residual.dtype), slots, seed
+    )
+    return out
+
+
+def _check_slots(slots: int) -> None:
+    if not 0 < slots <= MOST_SLOTS:
+        raise RecipeError(f"slots={slots} must be in [1, {MOST_SLOTS}]")
+
+
+def _implementation(x: Tensor) -> Any:
+    return import_module(f"{__name__}.{chosen(x.device, BUILT)}")

@@ -1,0 +1,105 @@
+"""Selection by hashing on the CPU: survivors are listed, many at a time, and then scattered.
+
+Lists come in order of index, so that in a slot the largest index simply is the last one written.
+Scattered one by one, each would wait for a cache line that the elements streaming by have evicted.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from thinwire.kernels import _threads
+from thinwire.kernels.compact.numba import BLOCK, add, least, scan, view
+from thinwire.rng import MIX_MULTIPLIERS, MIX_SHIFTS
+
+Array = NDArray[Any]
+Indices = NDArray[np.int64]
+
+M1, M2 = (np.uint64(m) for m in MIX_MULTIPLIERS)
+S1, S2, S3 = (np.uint64(s) for s in MIX_SHIFTS)
+LIST = 1 << 16  # survivors, in 768 KiB for float32
+S31, S33 = np.uint64(31), np.uint64(33)
+
+
+@njit(cache=True, nogil=True)
+def _slot(index: np.uint64, slots: np.uint64, offset: np.uint64) -> np.int64:
+    """`rng.hash_to_range`, where `offset` is what `rng.mix64` adds for the seed."""
+    x = index + offset
+    x = (x ^ (x >> S1)) * M1
+    x = (x ^ (x >> S2)) * M2
+    x ^= x >> S3
+    return np.int64(((x >> S33) * slots) >> S31)
+
+
+@njit(cache=True, nogil=True)
+def _scatter(
+    indices: Indices, found: Array, count: int, slots: np.uint64, offset: np.uint64,
+    winners: Indices, values: Array,
+) -> None:  # fmt: skip
+    for i in range(count):
+        slot = _slot(np.uint64(indices[i]), slots, offset)
+        winners[slot], values[slot] = indices[i], found[i]
+
+
+@njit(cache=True, nogil=True)
+def _select(
+    x: Array, grad: Array, start: int, limit: Any, slots: np.uint64, offset: np.uint64,
+    winners: Indices, values: Array,
+) -> None:  # fmt: skip
+    """An empty `grad` is not added."""
+    room = min(x.size, LIST) + BLOCK
+    indices, found, count = np.empty(room, np.int64), np.empty(room, x.dtype), 0
+    for first in range(0, x.size, BLOCK):
+        block = x[first : first + BLOCK]
+        if grad.size:
+            add(block, grad[first : first + BLOCK])
+        count = scan(block, start + first, limit, indices, found, count)
+        if count > room - BLOCK:
+            _scatter(indices, found, count, slots, offset, winners, values)
+            count = 0
+    _scatter(indices, found, count, slots, offset, winners, values)
+
+
+@njit(cache=True, nogil=True)
+def _overrule(winners: Indices, values: Array, later: Indices, its_values: Array) -> None:
+    for slot in range(winners.size):
+        taken = later[slot] >= 0
+        winners[slot] = later[slot] if taken else winners[slot]
+        values[slot] = its_values[slot] if taken else values[slot]
+
+
+def hash_select(x: Tensor, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
+    """See the package."""
+    return accumulate_hash(x, x[:0], threshold, slots, seed)
+
+
+def accumulate_hash(
+    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    """See the package. Each thread fills slots of its own; later pieces have larger indices."""
+    x, g = view(residual), view(grad)
+    rule = (least(threshold), np.uint64(slots), _offset(seed))
+
+    def work(which: int, first: int, end: int) -> tuple[Indices, Array]:
+        winners, values = np.full(slots, -1, np.int64), np.zeros(slots, x.dtype)
+        _select(x[first:end], g[first:end], first, *rule, winners, values)
+        return winners, values
+
+    (winners, values), *others = _threads.run(work, _threads.pieces(x.size))
+    for later in others:
+        _overrule(winners, values, *later)
+    return torch.from_numpy(winners), torch.from_numpy(values)
+
+
+def slot_of(index: int, slots: int, seed: int) -> int:
+    """The slot of one index, of any size."""
+    return int(_slot(np.uint64(index), np.uint64(slots), _offset(seed)))
+
+
+def _offset(seed: int) -> np.uint64:
+    """What `rng.mix64` adds for a seed."""
+    return np.uint64(seed * 0x9E3779B97F4A7C15 & (1 << 64) - 1)

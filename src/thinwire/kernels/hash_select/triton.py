@@ -1,0 +1,70 @@
+"""Selection by hashing on CUDA: one pass, an atomic maximum for each survivor, and a fetch.
+
+The hash takes some forty instructions, too many to spend on every element; only marked ones are
+hashed.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thinwire.kernels._triton import (
+    ROW,
+    accumulated_tile,
+    hash_to_range,
+    lowest,
+    marks,
+    mix_offset,
+    ones,
+    rows_of,
+)
+
+WARPS = 4
+
+
+@triton.jit(do_not_specialize=["slots", "offset", "numel"])
+def _claim(x, grad, threshold, winners, slots, offset, numel, ROWS: tl.constexpr):
+    """Every survivor of this tile writes its index to its slot, if none larger is there."""
+    word = marks(accumulated_tile(x, grad, None, None, numel, ROWS), threshold)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    for _ in range(tl.max(ones(word))):
+        index = row * ROW + lowest(word)
+        slot = hash_to_range(index, slots, offset)
+        tl.atomic_max(winners + slot, index, mask=word != 0, sem="relaxed")
+        word &= word - 1
+
+
+@triton.jit(do_not_specialize=["slots"])
+def _fetch(x, winners, values, slots, BLOCK: tl.constexpr):
+    """The values of the winners."""
+    slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    winner = tl.load(winners + slot, mask=slot < slots, other=-1)
+    value = tl.load(x + winner, mask=winner >= 0, other=0)
+    tl.store(values + slot, value, mask=slot < slots)
+
+
+def _select(
+    x: Tensor, threshold: Tensor, slots: int, seed: int, grad: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    winners = torch.full((slots,), -1, dtype=torch.int64, device=x.device)
+    values = torch.empty(slots, dtype=x.dtype, device=x.device)
+    rows = rows_of(x, WARPS)
+    tiles = max(1, triton.cdiv(x.numel(), rows * ROW.value))
+    _claim[(tiles,)](
+        x, grad, threshold, winners, slots, mix_offset(seed), x.numel(), rows, num_warps=WARPS
+    )
+    _fetch[(triton.cdiv(slots, 256),)](x, winners, values, slots, BLOCK=256, num_warps=4)
+    return winners, values
+
+
+def hash_select(x: Tensor, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
+    """See the package."""
+    return _select(x, threshold, slots, seed)
+
+
+def accumulate_hash(
+    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    """See the package."""
+    return _select(residual, threshold, slots, seed, grad)

@@ -1,0 +1,28 @@
+"""What a rank does for `thinwire doctor`: calibrate, together with all others."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thinwire.collective import GroupCommunicator, Nodes, Traffic
+from thinwire.plan.options import pipelines
+from thinwire.policy.calibration import Calibration, calibrate
+
+
+def measure(case: dict[str, Any], rank: int, report_step: Callable[[], None]) -> dict[str, Any]:
+    """As a rank of `bench.workers`."""
+    return {"calibration": calibration(case, torch.device("cpu")).to_dict()}
+
+
+def calibration(case: dict[str, Any], device: torch.device) -> Calibration:
+    """Of the world's group, which is up."""
+    comm, node_size = GroupCommunicator(), case["node_size"]
+    nodes = Nodes(None, node_size, None, Traffic()) if node_size > 1 else None
+    recipes = list(pipelines(case["recipes"], case["density"]).values())
+    try:
+        return calibrate(comm, recipes, device, nodes=nodes, refresh=case["refresh"])
+    finally:
+        if nodes is not None:
+            nodes.close()
+        comm.close()

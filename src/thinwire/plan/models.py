@@ -1,0 +1,56 @@
+"""The model to plan for: a known one by name, or the user's own as `module:function`."""
+
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from torch import nn
+
+from thinwire.bench.train_plan import declared_compute
+from thinwire.errors import ThinwireError
+from thinwire.shapes import MODELS, Shape, multiply_adds, shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Parameters in the order of the forward pass; how work is spread, where that is known."""
+
+    name: str
+    shapes: Mapping[str, Shape]
+    work: Mapping[str, int] | None = None
+    compute: float = 0.0  # seconds a step; declared for known models, 0 for others
+
+    @property
+    def numel(self) -> int:
+        """All parameters together."""
+        return sum(map(prod, self.shapes.values()))
+
+
+def find_model(name: str) -> Model:
+    """`resnet50`, or `module:function`, which returns an `nn.Module` or a dict of shapes."""
+    if ":" not in name:
+        if name not in MODELS:
+            raise ThinwireError(
+                f"unknown model {name!r}; there are {', '.join(MODELS)}, or your own as "
+                "module:function, which returns an nn.Module or a dict of shapes"
+            )
+        return Model(name, shapes(name), multiply_adds(name), declared_compute(name))
+    return Model(name, _own_shapes(name))
+
+
+def _own_shapes(name: str) -> dict[str, Shape]:
+    path, _, function = name.partition(":")
+    sys.path.insert(0, "")  # the user's module lies where the command is run
+    try:
+        made = getattr(importlib.import_module(path), function)()
+    except (ImportError, AttributeError) as error:
+        raise ThinwireError(f"no model at {name!r}: {error}") from error
+    finally:
+        sys.path.remove("")
+    if isinstance(made, nn.Module):
+        return {n: tuple(p.shape) for n, p in made.named_parameters() if p.requires_grad}
+    if isinstance(made, Mapping) and made:
+        return {str(n): tuple(map(int, shape)) for n, shape in made.items()}
+    raise ThinwireError(f"{name!r} returned {made!r:.80}: an nn.Module or a dict of shapes was due")

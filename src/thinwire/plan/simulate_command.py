@@ -1,0 +1,155 @@
+"""`thinwire simulate`: scaling curves of any recipe over any network.
+
+Hooked into the command line by `app.command("simulate")(simulate)`.
+"""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from thinwire.bench.command import elements
+from thinwire.errors import ThinwireError
+from thinwire.plan.models import Model, find_model
+from thinwire.plan.options import (
+    CANDIDATES,
+    INSIDE_GBPS,
+    INSIDE_LATENCY,
+    LATENCY,
+    Density,
+    Gbps,
+    InsideGbps,
+    InsideLatency,
+    Latency,
+    NodeSize,
+    Recipes,
+    check_workers,
+    console,
+    given_network,
+    in_words,
+    pipelines,
+    table,
+)
+from thinwire.policy.network import Link, Network
+from thinwire.policy.predict import ALIKE, predict
+from thinwire.report.words import duration, short
+from thinwire.results import ResultFile, Row
+
+
+def simulate(
+    recipes: Recipes = CANDIDATES,
+    workers: Annotated[str, typer.Option(help="2..4096 by powers of two, or 4,8,12.")] = "2..4096",
+    alpha: Annotated[float | None, typer.Option(help="Seconds a message; or --latency.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Seconds a byte; or --gbps.")] = None,
+    overhead: Annotated[
+        float | None,
+        typer.Option(help="Seconds for each further message of a round; α, as in the papers."),
+    ] = None,
+    gbps: Gbps = None,
+    latency: Latency = LATENCY,
+    n: Annotated[str, typer.Option("--n", help="Elements: 1m, 25.6m.")] = "25.6m",
+    model: Annotated[
+        str | None, typer.Option(help="A model in place of --n, unit by unit.")
+    ] = None,
+    density: Density = 0.01,
+    alike: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of a selection that all ranks have.")
+    ] = ALIKE,
+    node_size: NodeSize = 1,
+    inside_gbps: InsideGbps = INSIDE_GBPS,
+    inside_latency: InsideLatency = INSIDE_LATENCY,
+    png: Annotated[Path | None, typer.Option(help="A folder for the curves as PNG.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Results as JSON.")] = None,
+) -> None:
+    """Seconds on the network and bytes a rank of one exchange, from 2 to thousands of workers."""
+    if beta is not None and gbps is not None:
+        raise ThinwireError(f"beta={beta} and gbps={gbps} say the same: give one of them")
+    wire = Link.of(1.0 if gbps is None else gbps, latency).beta if beta is None else beta
+    link = Link(latency if alpha is None else alpha, wire, overhead)
+    network = given_network(link, node_size, inside_gbps, inside_latency)
+    numbers = worker_range(workers)
+    for number in numbers:
+        check_workers(number, node_size)
+    target = find_model(model) if model else Model("gradient", {"gradient": (elements(n),)})
+    rows = list(_rows(recipes, numbers, network, target, density, alike))
+    show(console(), network, target, rows)
+    ResultFile(json_path).add(rows)
+    if png is not None:
+        for path in _draw(rows, png):
+            typer.echo(f"Figure: {path}")
+
+
+def worker_range(text: str) -> list[int]:
+    """Numbers of workers.
+
+    >>> worker_range("3..20")
+    [3, 4, 8, 16, 20]
+    """
+    low, dots, high = text.partition("..")
+    try:
+        if not dots:
+            numbers = [int(word) for word in text.split(",")]
+        else:
+            first, last = int(low), int(high)
+            powers = (1 << p for p in range(last.bit_length()))
+            numbers = sorted({first, last, *(p for p in powers if first < p < last)})
+    except ValueError:
+        raise ThinwireError(f"workers={text!r} must be as 2..4096, or as 4,8,16") from None
+    if min(numbers) < 1 or (dots and int(low) > int(high)):
+        raise ThinwireError(f"workers={text!r} must go up from at least 1")
+    return numbers
+
+
+def _rows(
+    recipes: str, numbers: list[int], network: Network, model: Model, density: float, alike: float
+) -> Iterator[Row]:
+    for name, recipe in pipelines(recipes, density).items():
+        own = getattr(recipe.sparsifier, "density", None)
+        for workers in numbers:
+            made = predict(recipe, model.shapes, workers, network, alike=alike)
+            yield {
+                "recipe": name,
+                "workers": workers,
+                "alpha": network.link.alpha,
+                "beta": network.link.beta,
+                "n": model.numel,
+                "density": own,
+                "seconds": made.busy,
+                "bytes_per_rank": sum(unit.sent for unit in made.units),
+                "model": model.name,
+                "node_size": network.node_size,
+                "alike": alike,
+            }
+
+
+def show(screen: Console, network: Network, model: Model, rows: list[Row]) -> None:
+    """Seconds, then bytes: a row a number of workers, a column a recipe."""
+    columns = {name: list(rows) for name, rows in groupby(rows, lambda row: str(row["recipe"]))}
+    what = f"{model.numel:,} elements, {in_words(network)}"
+    for field, words, form in (
+        ("seconds", "time of an exchange", duration),
+        ("bytes_per_rank", "bytes a rank", short),
+    ):
+        shown = table(f"{words}: {what}", "workers", *columns)
+        for line in zip(*columns.values(), strict=True):
+            shown.add_row(str(line[0]["workers"]), *(form(row[field]) for row in line))
+        screen.print(shown)
+
+
+def _draw(rows: list[Row], folder: Path) -> Iterator[Path]:
+    if find_spec("matplotlib") is None:
+        raise ThinwireError("figures need matplotlib: pip install 'thinwire[plot]'")
+    from thinwire.report.figures import draw
+    from thinwire.report.kinds import by_kind
+    from thinwire.report.svg import png
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for plots in draw(by_kind(rows)).values():
+        for plot in plots:
+            path = folder / f"{plot.name}.png"
+            path.write_bytes(png(plot.figure))
+            yield path

@@ -1,0 +1,55 @@
+"""DRAGONN's selection: hashing instead of compaction."""
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from thinwire.density import check_density, target_count
+from thinwire.pending import Pending
+from thinwire.sparsify._common import check_range, sampled_threshold, take_all
+from thinwire.types import Sparse, State, StepContext, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """Of all elements that reach a sampled threshold, one for each of `slots`·k slots.
+
+    DRAGONN, sections 4.1 and 4.2: an element writes itself to the slot that its index hashes to,
+    and waits for no other. Where n elements meet m slots, m·(1 - (1 - 1/m)^n) slots are filled, so
+    of as many elements as slots 63 %; the others are not lost, they stay in the residual. More
+    slots lose fewer and read more memory; the count never exceeds them.
+
+    Deviations: the hash is seeded anew in each step, or the same pairs would collide for ever;
+    among the writers of a slot the largest index wins, where the paper lets timing decide; empty
+    slots are left out, where the paper sends them as (0, 0).
+    """
+
+    density: float = 0.001
+    slots: float = 1.0  # for each of the k: m/k
+    sample: float = 0.01  # share of the elements that the threshold is estimated from
+
+    def __post_init__(self) -> None:
+        check_density(self.density)
+        check_range("slots", self.slots, 0.1, 100)
+        check_range("sample", self.sample, 1e-6, 1)
+
+    def init(self, spec: TensorSpec) -> State:
+        """Nothing to remember."""
+        return {}
+
+    def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
+        """At most slots·k elements, each of about the k largest magnitudes."""
+        return self.select_from(Pending(x), state, ctx)
+
+    def select_from(self, x: Pending, state: State, ctx: StepContext) -> Sparse:
+        """The same, before `x` is added up."""
+        k = target_count(x.numel, self.density, ctx.density)
+        if k == x.numel:
+            return take_all(x.dense())
+        threshold = sampled_threshold(x, k, self.sample, ctx)
+        room = math.ceil(self.slots * k)
+        winners, values = x.hashed(threshold, room, ctx.stream("hashed", shared=False))
+        filled = winners >= 0
+        # Sorted once here, or by each receiver: sums are taken in order.
+        return Sparse(winners[filled], values[filled], x.numel, ordered=False).sorted()

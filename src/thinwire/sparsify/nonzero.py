@@ -1,0 +1,26 @@
+"""Nonzero: for gradients that are sparse as they come."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from thinwire.sparsify._common import take
+from thinwire.types import Sparse, State, StepContext, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Nonzero:
+    """Selects what is not zero, all of it: DeepReduce, section 6.3, "without any sparsifier".
+
+    For gradients of which much is exactly zero, as of embeddings of which a batch sees few rows.
+    NaN is not zero. A residual would fill in the zeros with what the codec rounded off: use a codec
+    that loses nothing, or no feedback, where the zeros are to stay.
+    """
+
+    def init(self, spec: TensorSpec) -> State:
+        """Nothing to remember."""
+        return {}
+
+    def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
+        """The non-zero elements of `x`."""
+        return take(x, x.nonzero().view(-1))

@@ -1,0 +1,203 @@
+"""Batched decoding: the sum in the order of the parts, the same bits from every implementation."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.implementations import HAS_GPU, Case, bits, cases
+from thinwire.errors import RecipeError
+from thinwire.kernels import use
+from thinwire.kernels.batched_decode import decode_adam, decode_sgd, decode_sum
+from thinwire.types import Sparse, accumulator
+
+CASES = pytest.mark.parametrize("case", cases("batched_decode"))
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+ADAM = {"step": 3, "lr": 0.01, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1}
+
+
+def part(numel: int, count: int, seed: int, dtype: torch.dtype = torch.float32) -> Sparse:
+    """Unordered, with some zeros of both signs."""
+    draw = torch.Generator().manual_seed(seed)
+    values = torch.randn(count, generator=draw, dtype=dtype)
+    values[::7] = 0.0
+    values[3::7] = -0.0
+    return Sparse(torch.randperm(numel, generator=draw)[:count], values, numel, ordered=False)
+
+
+def some(numel: int, counts: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[Sparse]:
+    """Every other one in order."""
+    parts = [part(numel, count, seed, dtype) for seed, count in enumerate(counts)]
+    return [one.sorted() if place % 2 else one for place, one in enumerate(parts)]
+
+
+def on(device: str, parts: list[Sparse]) -> list[Sparse]:
+    return [replace(p, indices=p.indices.to(device), values=p.values.to(device)) for p in parts]
+
+
+def one_after_the_other(parts: list[Sparse], dtype: torch.dtype, numel: int) -> Tensor:
+    """The contract, element by element."""
+    total = torch.zeros(numel, dtype=accumulator(dtype))
+    for p in parts:
+        for index, value in zip(p.indices.tolist(), p.values, strict=True):
+            total[index] += value.to(total.dtype)
+    return total
+
+
+def skip_truncation(case: Case, dtype: torch.dtype) -> None:
+    if (case.implementation, dtype, HAS_GPU) == ("triton", torch.bfloat16, False):
+        pytest.skip("Triton's interpreter truncates to bfloat16, a GPU rounds")
+
+
+def dirty(numel: int, dtype: torch.dtype) -> Tensor:
+    return torch.full((numel,), float("nan"), dtype=dtype)
+
+
+PARTS = {
+    "mixed": (2000, (300, 0, 17, 1000, 1)),
+    "one": (700, (100,)),
+    "none": (130, ()),
+    "empty": (130, (0, 0)),
+    "everything": (300, (300,) * 4),
+    "tiny": (1, (1, 1, 1)),
+    "many": (1500, (40,) * 33),
+}
+
+
+@CASES
+@pytest.mark.parametrize("shape", PARTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_sum_is_in_the_order_of_the_parts(case: Case, shape: str, dtype: torch.dtype) -> None:
+    skip_truncation(case, dtype)
+    numel, counts = PARTS[shape]
+    parts = some(numel, counts)
+    out = dirty(numel, dtype).to(case.device)
+    result = case.run(decode_sum, on(case.device, parts), out)
+    assert result is out
+    expected = one_after_the_other(parts, dtype, numel)
+    assert bits(out) == bits(expected.to(dtype))
+
+
+@CASES
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_sum_is_scaled_last(case: Case, dtype: torch.dtype) -> None:
+    skip_truncation(case, dtype)
+    parts = some(500, (200, 300, 250))
+    out = dirty(500, dtype).to(case.device)
+    case.run(decode_sum, on(case.device, parts), out, 1 / 3)
+    assert bits(out) == bits((one_after_the_other(parts, dtype, 500) * (1 / 3)).to(dtype))
+
+
+@CASES
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_values_in_double_are_rounded_before_they_are_added(case: Case, dtype: torch.dtype) -> None:
+    parts = some(500, (200, 300, 250), torch.float64)
+    out = dirty(500, dtype).to(case.device)
+    case.run(decode_sum, on(case.device, parts), out, 0.3)
+    assert bits(out) == bits(one_after_the_other(parts, dtype, 500) * 0.3)
+
+
+def clustered(numel: int, each: int) -> list[Sparse]:
+    """All parts on top of each other, amid nothing."""
+    draw = torch.Generator().manual_seed(5)
+    middle = torch.arange(numel // 3, numel // 3 + each)
+    return [Sparse(middle + i, torch.randn(each, generator=draw), numel) for i in range(3)]
+
+
+@CASES
+def test_a_cluster_in_one_place(case: Case) -> None:
+    parts = clustered(6000, 700)
+    out = dirty(6000, torch.float32).to(case.device)
+    case.run(decode_sum, on(case.device, parts), out, 0.7)
+    assert bits(out) == bits(one_after_the_other(parts, torch.float32, 6000) * 0.7)
+    param = torch.randn(6000).to(case.device)
+    expected = decode_sgd(parts, param.cpu().clone(), 0.1, 0.7)
+    case.run(decode_sgd, on(case.device, parts), param, 0.1, 0.7)
+    assert bits(param) == bits(expected)
+
+
+@CASES
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sgd_steps_where_the_parts_are_and_nowhere_else(case: Case, dtype: torch.dtype) -> None:
+    skip_truncation(case, dtype)
+    numel = 2000
+    parts = some(numel, (300, 0, 170, 400))
+    before = torch.randn(numel).to(dtype)
+    untouched = one_after_the_other(parts, dtype, numel) == 0
+    before[untouched] = -0.0
+    param = before.clone().to(case.device)
+    assert case.run(decode_sgd, on(case.device, parts), param, 0.1, 1 / 3) is param
+    total = one_after_the_other(parts, dtype, numel)
+    expected = (before.to(total.dtype) - total * (0.1 * (1 / 3))).to(dtype)
+    assert bits(param) == bits(expected)
+
+
+@CASES
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_adam_is_the_reference_bit_for_bit(case: Case, dtype: torch.dtype) -> None:
+    skip_truncation(case, dtype)
+    numel = 3000
+    parts = some(numel, (300, 0, 170, 900))
+    state = [
+        torch.randn(numel).to(dtype),
+        torch.randn(numel).to(dtype),
+        torch.rand(numel).to(dtype),
+    ]
+    expected = [x.clone() for x in state]
+    with use("reference"):
+        decode_adam(parts, *expected, **ADAM, scale=1 / 3)
+    ours = [x.to(case.device) for x in state]
+    step = partial(decode_adam, **ADAM, scale=1 / 3)
+    assert case.run(step, on(case.device, parts), *ours) is ours[0]
+    for mine, theirs in zip(ours, expected, strict=True):
+        assert bits(mine) == bits(theirs)
+
+
+@CASES
+def test_adam_is_torch_s(case: Case) -> None:
+    numel = 1000
+    parts = some(numel, (300, 100, 50))
+    param = torch.nn.Parameter(torch.randn(numel))
+    ours = [param.detach().clone(), torch.zeros(numel), torch.zeros(numel)]
+    ours = [x.to(case.device) for x in ours]
+    settings = {name: value for name, value in ADAM.items() if name != "step"}
+    optimizer = torch.optim.AdamW([param], **settings)
+    for step in (1, 2, 3):
+        param.grad = one_after_the_other(parts, torch.float32, numel) / 3
+        optimizer.step()
+        update = partial(decode_adam, **settings, step=step, scale=1 / 3)
+        case.run(update, on(case.device, parts), *ours)
+    torch.testing.assert_close(ours[0].cpu(), param.detach(), rtol=1e-5, atol=1e-6)
+    moments = optimizer.state[param]
+    torch.testing.assert_close(ours[1].cpu(), moments["exp_avg"], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(ours[2].cpu(), moments["exp_avg_sq"], rtol=1e-5, atol=1e-7)
+
+
+@CASES
+def test_rows_are_decoded_as_their_elements(case: Case) -> None:
+    rows = Sparse(torch.tensor([3, 0]), torch.tensor([[1.0, 2.0], [3.0, 4.0]]), 8, ordered=False)
+    out = dirty(8, torch.float32).to(case.device)
+    case.run(decode_sum, on(case.device, [rows, rows]), out)
+    assert out.tolist() == [6, 8, 0, 0, 0, 0, 2, 4]
+
+
+def test_what_cannot_be_decoded_is_refused() -> None:
+    parts = some(10, (3, 3))
+    with pytest.raises(RecipeError, match="10 elements"):
+        decode_sum(parts, torch.empty(11))
+    with pytest.raises(RecipeError, match="flat"):
+        decode_sum(parts, torch.empty(20)[::2])
+    with pytest.raises(RecipeError, match="one dtype"):
+        decode_sum([parts[0], part(10, 3, 0, torch.float64)], torch.empty(10))
+    for scale in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(RecipeError, match="scale"):
+            decode_sum(parts, torch.empty(10), scale)
+    with pytest.raises(RecipeError, match="lr=-1"):
+        decode_sgd(parts, torch.empty(10), -1.0, 1.0)
+    state = [torch.zeros(10), torch.zeros(9), torch.zeros(10)]
+    with pytest.raises(RecipeError, match="one size"):
+        decode_adam(parts, *state, **ADAM, scale=1.0)
+    with pytest.raises(RecipeError, match="step=0"):
+        decode_adam(parts, *[torch.zeros(10)] * 3, **(ADAM | {"step": 0}), scale=1.0)

@@ -1,0 +1,131 @@
+"""Selection by hashing: who wins a slot, and that nothing but indices and the seed decides it."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from thinwire.errors import RecipeError
+from thinwire.kernels.hash_select import accumulate_hash, hash_select
+from thinwire.rng import hash_to_range
+
+from .implementations import Case, awkward_cases, bits, cases, normal
+
+everywhere = pytest.mark.parametrize("case", cases("hash_select"))
+awkward_everywhere = pytest.mark.parametrize(("case", "x"), awkward_cases("hash_select"))
+SEEDS = [0, 1, 2**63 - 1, 2**64 + 5]
+
+
+def winners(x: Tensor, threshold: float, slots: int, seed: int) -> list[int]:
+    """The contract, one element at a time: later ones overwrite earlier ones."""
+    limit = float(torch.tensor(threshold, dtype=x.dtype))
+    slot_of = hash_to_range(torch.arange(x.numel()), slots, seed).tolist()
+    won = [-1] * slots
+    for index, value in enumerate(x.tolist()):
+        if value != 0 and abs(value) >= limit:
+            won[slot_of[index]] = index
+    return won
+
+
+def check(pair: tuple[Tensor, Tensor], x: Tensor, won: list[int]) -> None:
+    indices, values = pair
+    assert indices.dtype == torch.int64 and values.dtype == x.dtype
+    assert indices.tolist() == won
+    padded = torch.cat((x, x.new_zeros(1)))  # index -1 finds the zero
+    assert bits(values) == bits(padded[won])
+
+
+@awkward_everywhere
+def test_the_largest_index_wins(case: Case, x: Tensor) -> None:
+    for threshold in case.some([float(x.abs().median()), 0.0, math.inf, math.nan]):
+        limit = torch.tensor(threshold, dtype=x.dtype)
+        check(case.run(hash_select, x, limit, 37, 3), x, winners(x, threshold, 37, 3))
+
+
+@everywhere
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("slots", [1, 1000])
+def test_any_number_of_slots_and_any_seed(case: Case, slots: int, seed: int) -> None:
+    x = normal(5003)
+    found = case.run(hash_select, x, torch.tensor(1.0), slots, seed)
+    check(found, x, winners(x, 1.0, slots, seed))
+
+
+@everywhere
+@pytest.mark.parametrize("numel", [0, 1, 63, 64, 65])
+def test_any_number_of_elements(case: Case, numel: int) -> None:
+    x = normal(numel)
+    check(case.run(hash_select, x, torch.tensor(0.5), 20, 9), x, winners(x, 0.5, 20, 9))
+
+
+@everywhere
+def test_nan_does_not_pass(case: Case) -> None:
+    x = normal(300)
+    x[::2] = math.nan
+    check(case.run(hash_select, x, torch.tensor(0.5), 100, 1), x, winners(x, 0.5, 100, 1))
+
+
+@everywhere
+@pytest.mark.parametrize(
+    ("dtype", "grad_dtype"),
+    [
+        (torch.float32, torch.float32),
+        (torch.float32, torch.bfloat16),
+        (torch.float64, torch.float64),
+    ],
+)
+def test_fused_is_unfused(case: Case, dtype: torch.dtype, grad_dtype: torch.dtype) -> None:
+    grad = normal(3001, seed=1).to(grad_dtype)
+    expected = normal(3001, dtype).add_(grad)
+    residual = case.place(normal(3001, dtype))
+    limit = torch.tensor(1.5, dtype=dtype)
+    found = case.run(accumulate_hash, residual, grad, limit, 256, 5)
+    assert bits(residual) == bits(expected)  # losers and winners alike: all stay in the residual
+    check(found, expected, winners(expected, 1.5, 256, 5))
+
+
+@everywhere
+def test_the_share_of_slots_that_are_filled(case: Case) -> None:
+    """n balls in m bins leave (1 - 1/m)^n of them empty: 37 % at m = n."""
+    numel, slots, seeds = 1600, 400, case.some(range(12))
+    x = torch.empty(numel)
+    for passing in case.some([400, 200, 1600]):
+        x[:passing], x[passing:] = 1, 0
+        filled = sum(
+            int((case.run(hash_select, x, torch.tensor(1.0), slots, seed)[0] >= 0).sum())
+            for seed in seeds
+        )
+        trials = slots * len(seeds)
+        empty_share = (1 - 1 / slots) ** passing
+        deviation = math.sqrt(trials * empty_share * (1 - empty_share))
+        assert abs(filled - trials * (1 - empty_share)) < 4 * deviation
+
+
+@everywhere
+def test_another_seed_makes_others_collide(case: Case) -> None:
+    x = torch.ones(1000)
+    first, again, other = (
+        case.run(hash_select, x, torch.tensor(1.0), 500, seed)[0].tolist() for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert set(first) != set(other)
+
+
+def test_indices_of_more_than_31_bits() -> None:
+    """On numbers: the hash that the kernels repeat, without the memory for such a tensor."""
+    from thinwire.kernels.hash_select import numba
+
+    far = torch.tensor([0, 5, 2**31 - 1, 2**31, 2**31 + 5, 2**33 + 7, 2**40])
+    for seed in SEEDS:
+        for slots in (1, 1000, 2**31 - 1):
+            expected = hash_to_range(far, slots, seed).tolist()
+            assert [numba.slot_of(index, slots, seed) for index in far.tolist()] == expected
+
+
+@pytest.mark.parametrize("slots", [0, -1, 2**31])
+def test_slots_out_of_range_are_refused(slots: int) -> None:
+    with pytest.raises(RecipeError, match=f"slots={slots}"):
+        hash_select(normal(4), torch.tensor(1.0), slots, 0)
+    with pytest.raises(RecipeError, match=f"slots={slots}"):
+        accumulate_hash(normal(4), normal(4), torch.tensor(1.0), slots, 0)
