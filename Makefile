@@ -28,12 +28,34 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# About five minutes. Shaped links need root and iproute2; without them use --rates none.
+# All of docs/results but the GPU's, in about 20 minutes on an idle machine with 2 cores. Shaped
+# links need root and iproute2; without them use --rates none.
+RESULTS := docs/results
+SYNC := $(BIN)/thinwire bench sync
+TRAIN := $(BIN)/thinwire bench train
+PEERS := torch-fp16,torch-bf16,torch-powersgd-1,torch-powersgd-4,torch-topk,torch-dgc,torch-oktopk
+SPARSE := topk,topk-dsa,gtopk,ok-topk,union,omnireduce
+
 bench: setup
-	$(BIN)/thinwire bench sync --n 25.6m --workers 8 --rates 1gbit,100mbit --density 0.01 \
-	  --recipes topk,topk-dsa,gtopk,ok-topk,union,omnireduce --json docs/results/sync-8-workers.json
-	$(BIN)/thinwire bench sync --n 4m --workers 4,8,16 --rates none --density 0.01 --steps 3 \
-	  --recipes topk,gtopk,ok-topk --json docs/results/sync-scaling.json
+	$(SYNC) --n 25.6m --workers 8 --rates 1gbit,100mbit --density 0.01 --recipes $(SPARSE) \
+	  --json $(RESULTS)/sync-8-workers.json
+	$(SYNC) --n 4m --workers 4,8,16 --rates none --density 0.01 --steps 3 \
+	  --recipes topk,gtopk,ok-topk --json $(RESULTS)/sync-scaling.json
+	$(SYNC) --n 25.6m --workers 4 --rates 1gbit,100mbit --density 0.001 \
+	  --recipes $(PEERS),$(SPARSE) --json $(RESULTS)/sync-peers-4.json
+	$(SYNC) --n 25.6m --workers 8 --rates 1gbit --density 0.001 \
+	  --recipes $(PEERS),$(SPARSE) --json $(RESULTS)/sync-peers-8.json
+	$(TRAIN) --models resnet18 --workers 4 --rates 1gbit --overlap on,off \
+	  --recipes torch-bf16,topk,ok-topk,union --json $(RESULTS)/train-resnet18.json
+	$(TRAIN) --models vgg16,gpt2 --workers 4 --rates 1gbit --steps 5 \
+	  --recipes torch-bf16,topk,ok-topk,union --json $(RESULTS)/train-large.json
+	$(TRAIN) --models digits,text --workers 4 --rates 100mbit \
+	  --recipes torch-bf16,torch-powersgd-1,topk,ok-topk,union --json $(RESULTS)/train-tasks.json
+	$(TRAIN) --models words --workers 8 --rates 100mbit --steps 40 \
+	  --recipes parallax,union,s2,dense --json $(RESULTS)/train-embedding.json
+	$(BIN)/thinwire bench kernels --device cpu --n 25.6m --density 0.001,0.01 --threads 1,2 \
+	  --json $(RESULTS)/kernels-cpu.json --png $(RESULTS)/kernels-cpu.png
+	$(BIN)/thinwire bench codecs --json $(RESULTS)/codecs.json --png $(RESULTS)/codecs.png
 
 docs: setup
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build/html
