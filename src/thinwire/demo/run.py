@@ -8,7 +8,7 @@ from rich.console import Console
 
 from thinwire.demo.cluster import Cluster
 from thinwire.demo.display import Bar, Quiet, Watcher, show_tables
-from thinwire.demo.plan import BASELINE, DENSITY, Job, Settings, differences, plan
+from thinwire.demo.plan import BASELINE, DENSITY, WARM_UP, Job, Settings, differences, plan
 from thinwire.demo.tasks import TASKS
 from thinwire.demo.worker import Message
 from thinwire.errors import ThinwireError
@@ -55,8 +55,9 @@ def _tuning(rows: list[Row]) -> str:
     own = differences(dict.fromkeys(row["recipe"] for row in rows))
     return (
         f"One seed, short runs: differences of a few points or hundredths may be noise. Sparse "
-        f"recipes keep {DENSITY:.0%} of the gradient. Settings were picked by hand on these very "
-        f"tasks. Trained differently from {BASELINE}: {own or 'none'}."
+        f"recipes keep {DENSITY:.0%} of the gradient, more in the first {WARM_UP:.0%} of the steps. "
+        f"Settings were picked by hand on these very tasks. Trained differently from {BASELINE}: "
+        f"{own or 'none'}."
     )
 
 
