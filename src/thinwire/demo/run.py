@@ -55,9 +55,9 @@ def _tuning(rows: list[Row]) -> str:
     own = differences(dict.fromkeys(row["recipe"] for row in rows))
     return (
         f"One seed, short runs: differences of a few points or hundredths may be noise. Sparse "
-        f"recipes keep {DENSITY:.0%} of the gradient, more in the first {WARM_UP:.0%} of the steps. "
-        f"Settings were picked by hand on these very tasks. Trained differently from {BASELINE}: "
-        f"{own or 'none'}."
+        f"recipes keep {DENSITY:.0%} of the gradient, and more in the first {WARM_UP:.0%} of the "
+        f"steps. Settings were picked by hand on these very tasks. Trained differently from "
+        f"{BASELINE}: {own or 'none'}."
     )
 
 
