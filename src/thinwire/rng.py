@@ -42,9 +42,14 @@ def _shift_right(x: Tensor, bits: int) -> Tensor:
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
+def mix_offset(seed: int) -> int:
+    """What `mix64` adds to a number for a seed, as an unsigned word."""
+    return seed * 0x9E3779B97F4A7C15 & _WORD
+
+
 def mix64(x: Tensor, seed: int) -> Tensor:
     """A well mixed 64-bit hash of each int64 in `x`, as int64."""
-    x = x + as_signed(seed * 0x9E3779B97F4A7C15)
+    x = x + as_signed(mix_offset(seed))
     first, second, last = MIX_SHIFTS
     x = (x ^ _shift_right(x, first)) * as_signed(MIX_MULTIPLIERS[0])
     x = (x ^ _shift_right(x, second)) * as_signed(MIX_MULTIPLIERS[1])

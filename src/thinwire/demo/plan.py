@@ -12,7 +12,6 @@ from thinwire.errors import RecipeError
 BASELINE = "dense"
 DENSITY = 0.05  # the usual 0.01 and less is for models and runs a thousand times larger
 WARM_UP = 0.1  # of the steps, in which the density falls to that (gTop-k, section 4, after DGC)
-NOT_BY_DEFAULT = frozenset({"auto"})  # it measures the network first and then picks another recipe
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def chosen_recipes(names: Sequence[str]) -> list[str]:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise RecipeError(f"unknown recipe {unknown[0]!r}; there are: {', '.join(known)}")
-    chosen = names or [name for name in known if name not in NOT_BY_DEFAULT]
+    chosen = names or known
     return list(dict.fromkeys([BASELINE, *chosen]))
 
 

@@ -5,8 +5,9 @@ device; `numba.py` and `triton.py` compute the same bits faster on the CPU and o
 folder's `__init__.py` asks `chosen` which one to run, and imports only that one.
 """
 
+from importlib import import_module
 from types import TracebackType
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -44,6 +45,11 @@ class use:
     ) -> None:
         global _preferred
         _preferred = self._before
+
+
+def implementation(package: str, device: torch.device, built: tuple[Implementation, ...]) -> Any:
+    """The module of `package` that runs on `device`; imported when it is needed."""
+    return import_module(f"{package}.{chosen(device, built)}")
 
 
 def chosen(device: torch.device, built: tuple[Implementation, ...]) -> Implementation:

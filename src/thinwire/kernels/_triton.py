@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from thinwire import rng
 from thinwire.rng import MIX_MULTIPLIERS, MIX_SHIFTS, as_signed
 
 ROW = tl.constexpr(32)  # elements a mark
@@ -24,7 +25,7 @@ def rows_of(x: Tensor, warps: int) -> int:
 
 def mix_offset(seed: int) -> int:
     """What `rng.mix64` adds to a number before it mixes it."""
-    return as_signed(seed * 0x9E3779B97F4A7C15)
+    return as_signed(rng.mix_offset(seed))
 
 
 @triton.jit

@@ -12,13 +12,12 @@ Ranks would then differ in the last bit.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Protocol, cast
 
 from torch import Tensor
 
 from thinwire.errors import RecipeError
-from thinwire.kernels import Implementation, chosen
+from thinwire.kernels import Implementation, implementation
 from thinwire.types import Sparse
 
 BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
@@ -147,4 +146,4 @@ class _Decoder(Protocol):
 
 
 def _implementation(target: Tensor, built: tuple[Implementation, ...]) -> _Decoder:
-    return cast(_Decoder, import_module(f"{__name__}.{chosen(target.device, built)}"))
+    return cast(_Decoder, implementation(__name__, target.device, built))

@@ -5,13 +5,12 @@ implementations agree to rounding, not to the bit; each of them always gives the
 same elements, on any number of threads.
 """
 
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from thinwire.kernels import Implementation, chosen
+from thinwire.kernels import Implementation, implementation
 from thinwire.kernels.compact import check, check_gradient
 
 BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
@@ -50,4 +49,4 @@ def _in_range(norms: Tensor, x: Tensor, block: int) -> Tensor:
 
 
 def _implementation(x: Tensor) -> Any:
-    return import_module(f"{__name__}.{chosen(x.device, BUILT)}")
+    return implementation(__name__, x.device, BUILT)

@@ -6,22 +6,13 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from thinwire.kernels._mix import mix, offset_of
 from thinwire.kernels.bloom import Filter, drawn_order
-from thinwire.rng import MIX_MULTIPLIERS, MIX_SHIFTS
 
-M1, M2 = (np.uint64(m) for m in MIX_MULTIPLIERS)
-S1, S2, S3 = (np.uint64(s) for s in MIX_SHIFTS)
 ZERO, ONE, SIX, LOW6 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
 HALF, LOW32 = np.uint64(32), np.uint64((1 << 32) - 1)
 UNASKED = 4  # bits that are looked at before it is asked whether all were set
 CHUNK = 1 << 20
-
-
-@njit(cache=True, nogil=True)
-def _mix(x: np.uint64) -> np.uint64:
-    x = (x ^ (x >> S1)) * M1
-    x = (x ^ (x >> S2)) * M2
-    return x ^ (x >> S3)
 
 
 @njit(cache=True, nogil=True)
@@ -33,7 +24,7 @@ def _insert(
     words: NDArray[np.uint64],
 ) -> None:
     for row in rows:
-        mixed = _mix(row + offset)
+        mixed = mix(row, offset)
         a, b = mixed & LOW32, (mixed >> HALF) | ONE
         for _ in range(hashes):
             bit = (a * size) >> HALF
@@ -55,7 +46,7 @@ def _positives(
     found = 0
     unasked = min(UNASKED, hashes)
     for row in range(first, last):
-        mixed = _mix(np.uint64(row) + offset)
+        mixed = mix(np.uint64(row), offset)
         a, b = mixed & LOW32, (mixed >> HALF) | ONE
         held = ONE
         for _ in range(unasked):
@@ -83,7 +74,7 @@ def _probes(
 ) -> None:
     """Each row's bits, each bit once: repeats are -1."""
     for i in range(rows.size):
-        mixed = _mix(rows[i] + offset)
+        mixed = mix(rows[i], offset)
         a, b = mixed & LOW32, (mixed >> HALF) | ONE
         for turn in range(out.shape[1]):
             bit = np.int64((a * size) >> HALF)
@@ -147,7 +138,7 @@ def insert(rows: Tensor, size: int, hashes: int, salt: int) -> Tensor:
     """See the package."""
     words = torch.zeros((size + 63) // 64, dtype=torch.int64)
     view = words.numpy().view(np.uint64)
-    _insert(rows.numpy().view(np.uint64), _offset(salt), np.uint64(size), hashes, view)
+    _insert(rows.numpy().view(np.uint64), offset_of(salt), np.uint64(size), hashes, view)
     return words
 
 
@@ -182,9 +173,4 @@ def resolve(filter: Filter, found: Tensor, count: int) -> Tensor:
 
 
 def _numbers(filter: Filter) -> tuple[np.uint64, np.uint64]:
-    return _offset(filter.salt), np.uint64(filter.size)
-
-
-def _offset(salt: int) -> np.uint64:
-    """What `rng.mix64` adds for a seed."""
-    return np.uint64(salt * 0x9E3779B97F4A7C15 & (1 << 64) - 1)
+    return offset_of(filter.salt), np.uint64(filter.size)

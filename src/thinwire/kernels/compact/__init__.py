@@ -5,14 +5,13 @@ memory: 4, 12 and 20 bytes an element of float32 for the three functions here.
 """
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from thinwire.errors import RecipeError
-from thinwire.kernels import Implementation, chosen
+from thinwire.kernels import Implementation, implementation
 
 BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 GRADIENTS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -121,4 +120,4 @@ def _check_capacity(capacity: int) -> None:
 
 
 def _implementation(x: Tensor) -> Any:
-    return import_module(f"{__name__}.{chosen(x.device, BUILT)}")
+    return implementation(__name__, x.device, BUILT)

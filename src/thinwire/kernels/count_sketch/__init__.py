@@ -16,14 +16,13 @@ Sums are made in the order of the elements, whatever the implementation and the 
 so that the same elements always give the same bits: no floating-point atomics.
 """
 
-from importlib import import_module
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from thinwire.errors import RecipeError
-from thinwire.kernels import Implementation, chosen
+from thinwire.kernels import Implementation, implementation
 
 Decode = Literal["median", "mean"]
 
@@ -60,4 +59,4 @@ def recover(table: Tensor, numel: int, seed: int, decode: Decode) -> Tensor:
 
 
 def _implementation(x: Tensor) -> Any:
-    return import_module(f"{__name__}.{chosen(x.device, BUILT)}")
+    return implementation(__name__, x.device, BUILT)

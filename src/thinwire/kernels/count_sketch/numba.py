@@ -13,31 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.kernels import _threads
-from thinwire.rng import MIX_MULTIPLIERS, MIX_SHIFTS
+from thinwire.kernels._mix import in_range, mix, offset_of
 
 Array = NDArray[Any]
 
-M1, M2 = (np.uint64(m) for m in MIX_MULTIPLIERS)
-S1, S2, S3 = (np.uint64(s) for s in MIX_SHIFTS)
-S31, S33, ONE = np.uint64(31), np.uint64(33), np.uint64(1)
+ONE = np.uint64(1)
 PIECE = 4096  # elements
-
-
-@njit(cache=True, nogil=True)
-def _mixed(index: np.uint64, offset: np.uint64) -> np.uint64:
-    """`rng.mix64`, where `offset` is what it adds for the seed."""
-    x = index + offset
-    x = (x ^ (x >> S1)) * M1
-    x = (x ^ (x >> S2)) * M2
-    return x ^ (x >> S3)
 
 
 @njit(cache=True, nogil=True)
 def _project(indices: Array, values: Array, row: Array, offset: np.uint64) -> None:
     buckets = np.uint64(row.size)
     for i in range(indices.size):
-        h = _mixed(np.uint64(indices[i]), offset)
-        bucket = ((h >> S33) * buckets) >> S31
+        h = mix(np.uint64(indices[i]), offset)
+        bucket = in_range(h, buckets)
         row[bucket] += -values[i] if h & ONE else values[i]
 
 
@@ -46,8 +35,8 @@ def _estimate(row: Array, first: int, offset: np.uint64, out: Array) -> None:
     """A row's estimates of the elements from `first` on."""
     buckets = np.uint64(row.size)
     for i in range(out.size):
-        h = _mixed(np.uint64(first + i), offset)
-        value = row[((h >> S33) * buckets) >> S31]
+        h = mix(np.uint64(first + i), offset)
+        value = row[in_range(h, buckets)]
         out[i] = -value if h & ONE else value
 
 
@@ -142,5 +131,4 @@ def _shares(rows: int) -> list[tuple[int, int]]:
 
 def _offsets(seed: int, rows: int) -> NDArray[np.uint64]:
     """What `rng.mix64` adds for the seed of each row."""
-    words = [(seed + row) * 0x9E3779B97F4A7C15 & (1 << 64) - 1 for row in range(rows)]
-    return np.array(words, np.uint64)
+    return np.array([offset_of(seed + row) for row in range(rows)])

@@ -4,13 +4,12 @@ If at least k elements reach the guessed threshold, the k largest of all are amo
 guess decides how long it takes, never what comes out. `reference.py` says what is computed.
 """
 
-from importlib import import_module
 from typing import Any
 
 from torch import Tensor
 
 from thinwire.errors import RecipeError
-from thinwire.kernels import Implementation, chosen
+from thinwire.kernels import Implementation, implementation
 from thinwire.kernels.compact import Found, check
 
 BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
@@ -49,4 +48,4 @@ def _check(x: Tensor, k: int, guess: Tensor | None = None) -> None:
 
 
 def _implementation(x: Tensor) -> Any:
-    return import_module(f"{__name__}.{chosen(x.device, BUILT)}")
+    return implementation(__name__, x.device, BUILT)

@@ -4,13 +4,12 @@ Every element that reaches the threshold writes itself into the slot that its in
 element waits for the number of those before it. `reference.py` says what is computed.
 """
 
-from importlib import import_module
 from typing import Any
 
 from torch import Tensor
 
 from thinwire.errors import RecipeError
-from thinwire.kernels import Implementation, chosen
+from thinwire.kernels import Implementation, implementation
 from thinwire.kernels.compact import check, check_gradient
 
 BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
@@ -52,4 +51,4 @@ def _check_slots(slots: int) -> None:
 
 
 def _implementation(x: Tensor) -> Any:
-    return import_module(f"{__name__}.{chosen(x.device, BUILT)}")
+    return implementation(__name__, x.device, BUILT)

@@ -13,26 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.kernels import _threads
+from thinwire.kernels._mix import in_range, mix, offset_of
 from thinwire.kernels.compact.numba import BLOCK, add, least, scan, view
-from thinwire.rng import MIX_MULTIPLIERS, MIX_SHIFTS
 
 Array = NDArray[Any]
 Indices = NDArray[np.int64]
 
-M1, M2 = (np.uint64(m) for m in MIX_MULTIPLIERS)
-S1, S2, S3 = (np.uint64(s) for s in MIX_SHIFTS)
 LIST = 1 << 16  # survivors, in 768 KiB for float32
-S31, S33 = np.uint64(31), np.uint64(33)
 
 
 @njit(cache=True, nogil=True)
 def _slot(index: np.uint64, slots: np.uint64, offset: np.uint64) -> np.int64:
-    """`rng.hash_to_range`, where `offset` is what `rng.mix64` adds for the seed."""
-    x = index + offset
-    x = (x ^ (x >> S1)) * M1
-    x = (x ^ (x >> S2)) * M2
-    x ^= x >> S3
-    return np.int64(((x >> S33) * slots) >> S31)
+    """`rng.hash_to_range`."""
+    return np.int64(in_range(mix(index, offset), slots))
 
 
 @njit(cache=True, nogil=True)
@@ -82,7 +75,7 @@ def accumulate_hash(
 ) -> tuple[Tensor, Tensor]:
     """See the package. Each thread fills slots of its own; later pieces have larger indices."""
     x, g = view(residual), view(grad)
-    rule = (least(threshold), np.uint64(slots), _offset(seed))
+    rule = (least(threshold), np.uint64(slots), offset_of(seed))
 
     def work(which: int, first: int, end: int) -> tuple[Indices, Array]:
         winners, values = np.full(slots, -1, np.int64), np.zeros(slots, x.dtype)
@@ -97,9 +90,4 @@ def accumulate_hash(
 
 def slot_of(index: int, slots: int, seed: int) -> int:
     """The slot of one index, of any size."""
-    return int(_slot(np.uint64(index), np.uint64(slots), _offset(seed)))
-
-
-def _offset(seed: int) -> np.uint64:
-    """What `rng.mix64` adds for a seed."""
-    return np.uint64(seed * 0x9E3779B97F4A7C15 & (1 << 64) - 1)
+    return int(_slot(np.uint64(index), np.uint64(slots), offset_of(seed)))

@@ -6,14 +6,10 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.rng import MIX_MULTIPLIERS, MIX_SHIFTS
+from thinwire.kernels._mix import mix, offset_of
 
-M1, M2 = (np.uint64(m) for m in MIX_MULTIPLIERS)
-S1, S2, S3 = (np.uint64(s) for s in MIX_SHIFTS)
 LOW_BITS = np.uint64(40)
 GRAIN = 2.0**-24
-_GOLDEN = 0x9E3779B97F4A7C15
-_WORD = (1 << 64) - 1
 
 
 @njit(cache=True, nogil=True)
@@ -23,10 +19,7 @@ def _quantise(
     out: NDArray[np.int32],
 ) -> None:
     for i in range(heights.size):
-        x = np.uint64(i) + offset
-        x = (x ^ (x >> S1)) * M1
-        x = (x ^ (x >> S2)) * M2
-        x = (x ^ (x >> S3)) >> LOW_BITS
+        x = mix(np.uint64(i), offset) >> LOW_BITS
         # The fraction is exact in either width, so that comparing in float64 is as good as any.
         floor = np.int32(heights[i])
         up = np.float64(np.int32(x)) * GRAIN < np.float64(heights[i]) - np.float64(floor)
@@ -36,5 +29,5 @@ def _quantise(
 def quantise(heights: Tensor, seed: int) -> Tensor:
     """See the package."""
     out = torch.empty(heights.numel(), dtype=torch.int32)
-    _quantise(heights.numpy(), np.uint64(seed * _GOLDEN & _WORD), out.numpy())
+    _quantise(heights.numpy(), offset_of(seed), out.numpy())
     return out

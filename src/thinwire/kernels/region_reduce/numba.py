@@ -14,22 +14,11 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from thinwire.kernels._bits import ones
 from thinwire.types import Sparse
 
 # Numba makes a float of uint64 with int64: every operand is a uint64.
 ONE, LOW6 = np.uint64(1), np.uint64(63)
-M1, M2, M4 = (np.uint64(m) for m in (0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F))
-BYTES = np.uint64(0x0101010101010101)
-S1, S2, S4, S56 = (np.uint64(s) for s in (1, 2, 4, 56))
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _ones(word: np.uint64) -> np.int64:
-    """How many bits are set (Warren, Hacker's Delight, section 5-1)."""
-    word -= (word >> S1) & M1
-    word = (word & M2) + ((word >> S2) & M2)
-    word = (word + (word >> S4)) & M4
-    return np.int64((word * BYTES) >> S56)
 
 
 @njit(cache=True, nogil=True)
@@ -44,7 +33,7 @@ def _count_before(bitmap: NDArray[np.uint64], before: NDArray[np.int64]) -> np.i
     for i in range(bitmap.size):
         before[i] = total
         if bitmap[i]:
-            total += _ones(bitmap[i])
+            total += np.int64(ones(bitmap[i]))
     return total
 
 
@@ -55,7 +44,7 @@ def _list(bitmap: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
         word = bitmap[i]
         while word:
             rest = word & (word - ONE)
-            out[at] = (i << 6) + _ones((word ^ rest) - ONE)
+            out[at] = (i << 6) + np.int64(ones((word ^ rest) - ONE))
             at += 1
             word = rest
 
@@ -71,7 +60,7 @@ def _add(
     for i in range(indices.size):
         word = indices[i] >> 6
         lower = (ONE << (np.uint64(indices[i]) & LOW6)) - ONE
-        out[before[word] + _ones(bitmap[word] & lower)] += values[i]
+        out[before[word] + np.int64(ones(bitmap[word] & lower))] += values[i]
 
 
 @njit(cache=True, nogil=True)
