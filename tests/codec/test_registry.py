@@ -14,6 +14,8 @@ from thinwire.codec import (
 )
 from thinwire.errors import WireFormatError
 
+from .cases import LEFT_OUT
+
 
 def test_names_and_ids_are_one_to_one() -> None:
     for table in (INDEX_CODECS, VALUE_CODECS):
@@ -43,3 +45,8 @@ def test_by_id() -> None:
         value_by_id(999)
     with pytest.raises(WireFormatError, match="999"):
         index_by_id(999)
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_a_codec_without_its_package_is_not_tried(name: str) -> None:
+    pytest.skip(LEFT_OUT[name])

@@ -29,8 +29,8 @@ def codecs(
 ) -> None:
     """Measure every codec: bits, beside the entropy, speed on one core, and error."""
     from thinwire.bench.codecs import Settings, count_rows, entries, run
-    from thinwire.bench.command import PLAIN_WIDTH, elements, number, split
-    from thinwire.bench.progress import watch
+    from thinwire.bench.command import elements, number, split
+    from thinwire.bench.progress import plain_console, watch
     from thinwire.results import ResultFile
 
     settings = Settings(
@@ -44,9 +44,7 @@ def codecs(
         seconds=seconds,
         seed=seed,
     )
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PLAIN_WIDTH)
+    console = plain_console()
     chosen, left_out = entries(settings)
     results = ResultFile(json_path)
     shown, watcher = watch(console, count_rows(settings, chosen))

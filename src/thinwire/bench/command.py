@@ -17,7 +17,6 @@ from thinwire.bench.kernels_command import kernels
 from thinwire.bench.train_command import train
 from thinwire.errors import ThinwireError
 
-PLAIN_WIDTH = 140  # a pipe has no width of its own
 PHASES = ("feedback", "select", "encode", "exchange", "decode", "other")
 
 bench = typer.Typer(help="Measure: results as a table, and as JSON.", no_args_is_help=True)
@@ -48,7 +47,7 @@ def sync(
     json_path: Annotated[Path | None, typer.Option("--json", help="Results, as they come.")] = None,
 ) -> None:
     """Time one synchronisation: recipes and peers, by size, workers and rate."""
-    from thinwire.bench.progress import watch
+    from thinwire.bench.progress import plain_console, watch
     from thinwire.bench.sync import Settings, plan, run
     from thinwire.lab.command import check_choice
     from thinwire.results import ResultFile
@@ -65,9 +64,7 @@ def sync(
         seed=seed,
         check=check_choice(check),
     )
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PLAIN_WIDTH)
+    console = plain_console()
     cases = plan(settings)
     results = ResultFile(json_path)
     shown, watcher = watch(console, len(cases) * (steps + warmup))

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from thinwire.errors import ThinwireError
@@ -24,9 +23,9 @@ def kernels(
     """Time every kernel, beside its floor and the same work in torch operations."""
     import torch
 
-    from thinwire.bench.command import PLAIN_WIDTH, elements, number, split
+    from thinwire.bench.command import elements, number, split
     from thinwire.bench.kernels import HEADINGS, Settings, as_cells, cold_caches, plan, run, size
-    from thinwire.bench.progress import watch
+    from thinwire.bench.progress import plain_console, watch
     from thinwire.results import ResultFile
 
     settings = Settings(
@@ -37,9 +36,7 @@ def kernels(
         ops=tuple(word.strip() for word in ops.split(";") if word.strip()),
         seconds=seconds,
     )
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PLAIN_WIDTH)
+    console = plain_console()
     results = ResultFile(json_path)
     shown, watcher = watch(console, len(plan(settings)))
     failures: list[str] = []

@@ -7,6 +7,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from thinwire.bench.common import Quiet, Watcher
 
+PLAIN_WIDTH = 140  # a pipe has no width of its own
+
 
 class Bar:
     """One bar over all steps of all cases."""
@@ -20,6 +22,12 @@ class Bar:
 
     def advance(self, steps: int = 1) -> None:
         self._progress.update(self._task, advance=steps)
+
+
+def plain_console() -> Console:
+    """Wide enough for the tables where it is a pipe."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
 
 
 def watch(console: Console, steps: int) -> tuple[AbstractContextManager[object], Watcher]:

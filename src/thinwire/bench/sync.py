@@ -20,14 +20,13 @@ import thinwire as tw
 from thinwire.bench.common import LoadMeter, Spread, Watcher
 from thinwire.bench.peers import BASELINE, PEERS
 from thinwire.bench.rank import Message
+from thinwire.bench.refusals import refuse_links, refuse_memory
 from thinwire.bench.sync_case import build, takes_density
 from thinwire.bench.workers import CaseError, Workers
 from thinwire.errors import ThinwireError
-from thinwire.lab import Lab, LabError
+from thinwire.lab import Lab
 from thinwire.lab.lab import Check
-from thinwire.lab.network import refuse_without_means
 from thinwire.lab.shape import bits_per_second
-from thinwire.machine import available_memory_gib
 from thinwire.results import ResultFile, Row
 
 TARGET = "thinwire.bench.sync_case:measure"
@@ -208,27 +207,11 @@ def _label(case: Case) -> str:
     return f"{case.recipe}{density}, {case.n:,} × {case.workers} at {case.rate or 'loopback'}"
 
 
-def _refuse_links_without_means() -> None:
-    try:
-        refuse_without_means()
-    except LabError as error:
-        raise LabError(f"{error}; `--rates none` measures over unshaped loopback") from None
-
-
 def _refuse_impossible(settings: Settings) -> None:
     """Before anything is started: a run should not end in its tenth minute for this."""
-    for workers in settings.workers:
-        if workers < 1 or (settings.nodes and workers % settings.nodes):
-            raise ThinwireError(f"{workers} workers cannot be shared out to {settings.nodes} nodes")
-    for rate in filter(None, settings.rates):
-        bits_per_second(rate)
-        _refuse_links_without_means()
+    refuse_links(settings.workers, settings.nodes, settings.rates)
     if min(settings.n) < 1 or settings.steps < 1 or settings.warmup < 0:
         raise ThinwireError("n and steps must be at least 1, and warmup at least 0")
-    needed = max(settings.workers) * (RANK_GIB + COPIES * 4 * max(settings.n) / 2**30)
-    available = available_memory_gib()
-    if available is not None and needed > available:
-        raise ThinwireError(
-            f"{max(settings.workers)} workers with {max(settings.n):,} elements may need "
-            f"{needed:.0f} GiB, and {available:.0f} are free: take fewer"
-        )
+    largest = max(settings.n)
+    gib_a_rank = RANK_GIB + COPIES * 4 * largest / 2**30
+    refuse_memory(max(settings.workers), gib_a_rank, f"{largest:,} elements")

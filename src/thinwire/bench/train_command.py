@@ -49,8 +49,8 @@ def train(
     json_path: Annotated[Path | None, typer.Option("--json", help="Results, as they come.")] = None,
 ) -> None:
     """Time whole training steps, and how long a loss takes, by model, recipe and rate."""
-    from thinwire.bench.command import PLAIN_WIDTH, elements, split
-    from thinwire.bench.progress import watch
+    from thinwire.bench.command import elements, split
+    from thinwire.bench.progress import plain_console, watch
     from thinwire.bench.train import run
     from thinwire.bench.train_plan import Settings, plan
     from thinwire.lab.command import check_choice
@@ -73,9 +73,7 @@ def train(
         seed=seed,
         check=check_choice(check),
     )
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PLAIN_WIDTH)
+    console = plain_console()
     cases = plan(settings)
     results = ResultFile(json_path)
     shown, watcher = watch(console, sum(case.max_steps for case in cases))

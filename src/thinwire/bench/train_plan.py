@@ -5,17 +5,14 @@ from math import prod
 from typing import Any
 
 from thinwire.bench.peers import BASELINE, PEERS, SPARSE_PEERS
+from thinwire.bench.refusals import refuse_links, refuse_memory
 from thinwire.bench.sync_case import build, takes_density
 from thinwire.bench.train_hooks import DDP_PEERS
 from thinwire.bench.train_words import BENCH_TASKS as TASKS
 from thinwire.demo.plan import DENSITY as TASK_DENSITY
 from thinwire.demo.plan import OVERRIDES, Override
 from thinwire.errors import ThinwireError
-from thinwire.lab import LabError
 from thinwire.lab.lab import Check
-from thinwire.lab.network import refuse_without_means
-from thinwire.lab.shape import bits_per_second
-from thinwire.machine import available_memory_gib
 from thinwire.shapes import MODELS, multiply_adds, shapes
 
 SHAPE_DENSITY = 0.01
@@ -177,28 +174,8 @@ def _refuse_impossible(settings: Settings) -> None:
         )
     if settings.compute is not None and settings.compute < 0:
         raise ThinwireError(f"compute={settings.compute} s must not be negative")
-    _refuse_links(settings)
-    _refuse_what_does_not_fit(settings)
-
-
-def _refuse_links(settings: Settings) -> None:
-    for workers in settings.workers:
-        if workers < 1 or (settings.nodes and workers % settings.nodes):
-            raise ThinwireError(f"{workers} workers cannot be shared out to {settings.nodes} nodes")
-    for rate in filter(None, settings.rates):
-        bits_per_second(rate)
-        try:
-            refuse_without_means()
-        except LabError as error:
-            raise LabError(f"{error}; `--rates none` measures over unshaped loopback") from None
-
-
-def _refuse_what_does_not_fit(settings: Settings) -> None:
-    largest, workers = max(settings.models, key=parameters), max(settings.workers)
-    needed = workers * (RANK_GIB + COPIES * 4 * parameters(largest) / 2**30)
-    available = available_memory_gib()
-    if available is not None and needed > available:
-        raise ThinwireError(
-            f"{workers} workers with {largest} ({parameters(largest):,} parameters) may need "
-            f"{needed:.0f} GiB, and {available:.0f} are free: take fewer, or a smaller model"
-        )
+    refuse_links(settings.workers, settings.nodes, settings.rates)
+    largest = max(settings.models, key=parameters)
+    gib_a_rank = RANK_GIB + COPIES * 4 * parameters(largest) / 2**30
+    what = f"{largest} ({parameters(largest):,} parameters)"
+    refuse_memory(max(settings.workers), gib_a_rank, what)
