@@ -31,7 +31,7 @@ LEFT_OUT: dict[str, str] = {}
 """Codecs whose package is not here, and the reason; a test shows them as skipped."""
 
 
-def _at_hand(made: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+def at_hand(made: Mapping[str, Callable[[], T]]) -> dict[str, T]:
     found = {}
     for name, make in made.items():
         try:
@@ -41,7 +41,7 @@ def _at_hand(made: Mapping[str, Callable[[], T]]) -> dict[str, T]:
     return found
 
 
-VALUES: dict[str, ValueCodec] = _at_hand(
+VALUES: dict[str, ValueCodec] = at_hand(
     VALUE_CODECS
     | {
         "qsgd-4-max": partial(QsgdValue, bits=4, bucket=16, norm="max"),
@@ -60,7 +60,7 @@ VALUES: dict[str, ValueCodec] = _at_hand(
 
 _LOSSLESS = {name: piece for name, piece in INDEX_CODECS.items() if piece.lossless}
 PAIRS: dict[str, Pair] = {f"raw+{value}": Pair(value=piece) for value, piece in VALUES.items()} | {
-    f"{index}+raw": Pair(index=piece) for index, piece in _at_hand(_LOSSLESS).items()
+    f"{index}+raw": Pair(index=piece) for index, piece in at_hand(_LOSSLESS).items()
 }
 """Every value codec and every lossless index codec, each with a raw other half."""
 
