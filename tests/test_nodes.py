@@ -37,7 +37,7 @@ def steps(group, rank, size, name, node_size, dtype):
     return stats["bytes_sent"], stats["k"]
 
 
-DENSE = ("dense", "fp16", "bf16", "parallax")
+DENSE = ("dense", "auto", "fp16", "bf16", "parallax")  # auto: while it is undecided
 
 
 @pytest.mark.parametrize("name", CONSERVING)

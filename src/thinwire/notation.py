@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from thinwire.auto import Auto
 from thinwire.codec import INDEX_CODECS, VALUE_CODECS, Pair
 from thinwire.codec.linear import LINEAR_CODECS
 from thinwire.collective import COLLECTIVES
@@ -85,7 +86,11 @@ def to_dict(pipeline: Pipeline) -> dict[str, Any]:
     if pipeline.warm_up is not None:
         fields["warm_up"] = dataclasses.asdict(pipeline.warm_up)
     plain = ("unit", "bypass", "monitor_xi")
-    return fields | {name: getattr(pipeline, name) for name in plain}
+    fields |= {name: getattr(pipeline, name) for name in plain}
+    if isinstance(pipeline, Auto):
+        fields["choices"] = {label: to_dict(choice) for label, choice in pipeline.choices}
+        fields["trial"] = pipeline.trial
+    return fields
 
 
 def _parse_document(text: str) -> dict[str, Any]:

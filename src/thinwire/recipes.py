@@ -2,9 +2,10 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from thinwire.auto import Auto, dense_way
 from thinwire.codec import (
     HuffmanIndex,
     Pair,
@@ -48,7 +49,37 @@ Builder = Callable[..., Pipeline]
 
 def dense() -> Pipeline:
     """Allreduce of the whole gradient: what all others are measured against."""
-    return Pipeline(Everything(), None, Dense(), NoFeedback(), unit="bucket", bypass=0)
+    return dense_way(NoFeedback())
+
+
+def auto(
+    density: float = 0.01,
+    choices: Sequence[str] = (
+        "bf16",
+        "topk",
+        "topk-dsa",
+        "gtopk",
+        "ok-topk",
+        "union",
+        "omnireduce",
+    ),
+    codec: str = "rice+bf16",
+    trial: int = 3,
+) -> Auto:
+    """Dense, or whatever is faster: chosen for each bucket from measured costs, never slower.
+
+    `choices` are names, which get `density`, or written recipes; all keep what was not sent in a
+    residual. Those that send bytes are also considered with `codec`.
+    """
+    ways = {name: _with_density(name, density) for name in choices}
+    ways = {n: dataclasses.replace(way, feedback=Residual()) for n, way in ways.items()}
+    coded = {
+        f"{name} | {codec}": dataclasses.replace(way, **build_pieces({"codec": codec}))
+        for name, way in ways.items()
+        if codec and way.collective.takes == "bytes"
+    }
+    choose = Auto.between(dense(), ways | coded, trial)
+    return dataclasses.replace(choose, coo=AllGather())
 
 
 def fp16() -> Pipeline:
@@ -76,12 +107,24 @@ def dgc(density: float = 0.001, momentum: float = 0.9, clip_norm: float | None =
     return Pipeline(Sampled(density), feedback=Momentum(momentum, clip_norm=clip_norm))
 
 
-def dragonn(density: float = 0.001, momentum: float = 0.9, slots: float = 1.0) -> Pipeline:
+def dragonn(
+    density: float = 0.001,
+    momentum: float = 0.9,
+    slots: float = 1.0,
+    selective: bool = False,
+    batched: bool = True,
+) -> Pipeline:
     """DRAGONN: hashing instead of compaction, momentum correction. Use plain SGD with it.
 
-    Every tensor is compressed; `auto` chooses where that pays, as DRAGONN's section 4.2 does.
+    `selective` compresses only the tensors for which calibrated costs say that it pays (section
+    4.2). It is off by default, unlike in the paper: what is sent then depends on the network and
+    on measured times, and not on the recipe alone. `batched` is the decoding of section 4.3.
     """
-    return Pipeline(Hashed(density, slots), feedback=Momentum(momentum))
+    way = Pipeline(Hashed(density, slots), collective=AllGather(), feedback=Momentum(momentum))
+    if not selective:
+        return way
+    chosen = Auto.between(dense_way(way.feedback), {"dragonn": way}, trial=0)
+    return dataclasses.replace(chosen, unit="tensor", bypass=way.bypass)
 
 
 def mstopk(density: float = 0.001) -> Pipeline:
@@ -194,8 +237,9 @@ def deepreduce(
 RECIPES: dict[str, Builder] = {
     build.__name__.replace("_", "-"): build
     for build in (
-        dense, fp16, bf16, topk, randomk, dgc, dragonn, mstopk, gaussiank, signsgd, terngrad, qsgd,
-        topk_dsa, omnireduce, union, s2, parallax, gtopk, ok_topk, sketchml, skcompress, deepreduce,
+        dense, auto, fp16, bf16, topk, randomk, dgc, dragonn, mstopk, gaussiank, signsgd, terngrad,
+        qsgd, topk_dsa, omnireduce, union, s2, parallax, gtopk, ok_topk, sketchml, skcompress,
+        deepreduce,
     )
 } | {"3lc": three_lc}  # fmt: skip
 
@@ -225,6 +269,12 @@ def recipe(name: str, **settings: Any) -> Pipeline:
     return dataclasses.replace(built, **build_pieces(replaced))
 
 
+def _with_density(name: str, density: float) -> Pipeline:
+    """A recipe by name, with the density if it has one; or as it is written."""
+    takes = name in RECIPES and "density" in inspect.signature(RECIPES[name]).parameters
+    return recipe(name, density=density) if takes else resolve(name)
+
+
 def resolve(given: Pipeline | str | Mapping[str, Any]) -> Pipeline:
     """A pipeline from any of the ways to write one.
 
@@ -235,6 +285,10 @@ def resolve(given: Pipeline | str | Mapping[str, Any]) -> Pipeline:
     if isinstance(given, Pipeline):
         return given
     fields = parse(given)
+    if "recipe" not in fields and "choices" in fields:
+        choices = {label: resolve(choice) for label, choice in fields.pop("choices").items()}
+        trial = fields.pop("trial", 3)
+        return Auto.between(resolve(fields), choices, trial)
     if "recipe" not in fields:
         known = [field.name for field in dataclasses.fields(Pipeline)]
         for key in fields:

@@ -97,16 +97,21 @@ class Meter:
         if chosen is not None:
             self._selected += self._selected_by_tensor(chosen)
 
+    def spent(self) -> float:
+        """Seconds in all phases so far. Waits for the GPU if it still works on one of them."""
+        for name, start, end in self._events:
+            end.synchronize()
+            self._spend(name, start.elapsed_time(end) / 1000)
+        self._events.clear()
+        return sum(self.total.seconds.values())
+
     def costs(self) -> list[Cost]:
         """The unit's costs by tensor.
 
         What each selected was counted. Bytes are the unit's, shared out by that; seconds and
         dense bytes by size. Waits for the GPU if it still works on one of the phases.
         """
-        for name, start, end in self._events:
-            end.synchronize()
-            self._spend(name, start.elapsed_time(end) / 1000)
-        self._events.clear()
+        self.spent()
         selected = self._selected.tolist()
         by_count = _shares(selected)
         by_size = _shares(self.sizes)

@@ -34,6 +34,7 @@ class GradientStream:
         self._unused: set[str] = set()
         self._replaced: dict[int, Tensor] = {}
         self._failure: Exception | None = None
+        synchronizer.choosers.begin_step(("a backward pass",))
 
     def add(self, grads: Mapping[str, Tensor]) -> None:
         """Gradients that are ready now. Errors wait for `finish`."""
@@ -55,6 +56,7 @@ class GradientStream:
                 for unit in self._touched:
                     unit.undo()
             self._sync.refuse([*self._seen, *self._replaced.values()], self._bad, bad_ranks)
+        self._sync.choosers.end_step()
         return self._replaced
 
     def _add(self, grads: Mapping[str, Tensor]) -> None:

@@ -8,21 +8,21 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from thinwire.collective import Dense, GroupCommunicator, Nodes, node_size_of
+from thinwire.auto import dense_way
+from thinwire.chooser import Choosers
+from thinwire.collective import GroupCommunicator, Nodes, node_size_of
 from thinwire.coo import SparseUnit
 from thinwire.errors import NonFiniteError, RecipeError
-from thinwire.feedback import NoFeedback
+from thinwire.explain import explain
 from thinwire.pipeline import Pipeline
 from thinwire.recipes import resolve
 from thinwire.runner import Runner
-from thinwire.sparsify import Everything
 from thinwire.stats import Cost, Meter, total_cost
 from thinwire.unit import SavedState, Unit
 
 NonFinite = Literal["raise", "skip", "propagate"]
 STATE_VERSION = 1
 BUCKET_BYTES = 25 * 2**20  # DDP's own bucket size
-_DENSE = Pipeline(Everything(), None, Dense(), NoFeedback())
 
 
 class Synchronizer:
@@ -68,6 +68,7 @@ class Synchronizer:
         flat = ranks_a_node == 1 or self.comm.size == 1
         nodes = None if flat else Nodes(group, ranks_a_node, timeout, self.comm.traffic)
         self.runner = Runner(self.comm, nodes, seed)
+        self.choosers = Choosers(self.pipeline, self.comm, nodes)
 
     def average(self, name: str, grad: Tensor) -> Tensor:
         """The mean of `grad` over the ranks, by the recipe; see `average_all`."""
@@ -91,16 +92,23 @@ class Synchronizer:
             return dict(grads)
         sparse = {n: self.average_rows(n, g) for n, g in grads.items() if g.is_sparse}
         dense = {n: g for n, g in grads.items() if not g.is_sparse}
+        self.choosers.begin_step(tuple(dense))
         self.runner.run(self.units_for(dense))
+        self.choosers.end_step()
         return {n: sparse.get(n, g) for n, g in grads.items()}
 
     def units_for(self, grads: Mapping[str, Tensor]) -> list[tuple[Unit, list[Tensor]]]:
         """The units of these gradients, large ones first, then the small ones fused."""
         small = {n: g for n, g in grads.items() if g.numel() <= self.pipeline.bypass}
         large = {n: g for n, g in grads.items() if n not in small}
-        groups = [(group, self.pipeline) for group in _grouped(large, self.pipeline.unit)]
-        groups += [(group, _DENSE) for group in _grouped(small, "model")]
-        return [(self._unit(group, pipeline), list(group.values())) for group, pipeline in groups]
+        units = []
+        for group in _grouped(large, self.pipeline.unit):
+            unit = self._unit(group)
+            self.choosers.assign(unit)
+            units.append((unit, list(group.values())))
+        fused = _grouped(small, "model")
+        past = dense_way(self.pipeline.feedback)
+        return units + [(self._unit(group, past), list(group.values())) for group in fused]
 
     def average_rows(self, name: str, grad: Tensor) -> Tensor:
         """The mean of a COO gradient, as COO, by the recipe's `coo` or its own collective.
@@ -153,6 +161,10 @@ class Synchronizer:
                 rows |= {name: rows[name] | {"xi": xi} for name in unit.names}
         return {"total": total_cost(costs.values()).row(), "tensors": rows}
 
+    def explain(self) -> str:
+        """Which way each unit goes and why, with the numbers it was decided from."""
+        return explain(self.pipeline, self._units.values(), self.choosers)
+
     def state_dict(self) -> dict[str, Any]:
         """All this rank must remember: numbers, strings and tensors, by parameter name."""
         self.runner.worker.join_streams()
@@ -161,12 +173,14 @@ class Synchronizer:
             tensors.update(unit.dissolve())
         for name, sparse in self._sparse.items():
             tensors[name] = tensors.get(name, {}) | {"step": torch.tensor(sparse.step)}
+        choice = self.choosers.choice(unit.names for unit in self._units.values())
         return {
             "version": STATE_VERSION,
             "recipe": repr(self.pipeline),
             "seed": self.runner.seed,
             "world": self.comm.size,
             "rank": self.comm.rank,
+            "choice": choice,  # of `auto`, by tensor
             "tensors": tensors,
         }
 
@@ -194,6 +208,7 @@ class Synchronizer:
             if one["version"] != STATE_VERSION:
                 raise RecipeError(f"state version {one['version']}, expected {STATE_VERSION}")
         self.runner.seed = states[0]["seed"]
+        self.choosers.load(states[0].get("choice", {}))
         self._units.clear()
         self._sparse.clear()
         self._saved = merge_states(states[0], mine, self.comm.size)
@@ -202,7 +217,7 @@ class Synchronizer:
         """End the worker and let go of the process groups."""
         self.runner.close()
 
-    def _unit(self, grads: Mapping[str, Tensor], pipeline: Pipeline) -> Unit:
+    def _unit(self, grads: Mapping[str, Tensor], pipeline: Pipeline | None = None) -> Unit:
         key = tuple(grads)
         unit = self._units.get(key)
         first = next(iter(grads.values()))
@@ -213,6 +228,7 @@ class Synchronizer:
             dissolved = self._units.pop(old)
             self._saved |= dissolved.dissolve()
             self._past |= {n: self._past.get(n, Cost()) + c for n, c in dissolved.costs().items()}
+        pipeline = pipeline or self.choosers.first_way(key, self._saved)
         unit = Unit.assemble(grads, pipeline, self._saved, self.runner.keeps_state)
         for name in key:
             self._saved.pop(name, None)

@@ -5,7 +5,7 @@ step, and a checkpoint may be loaded into other units. So a unit can be dissolve
 tensors' states and another be assembled from them.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -32,8 +32,11 @@ class Unit:
     meter: Meter
     state: PipelineState
     step: int = 0
+    keeps_state: bool = True
+    whole: bool = False  # whether the last step by this pipeline counts, and for all of its tensors
     _flat: Tensor | None = None  # kept: a fresh allocation costs three in-place passes
     _before: PipelineState | None = field(default=None, repr=False)
+    _left_out: bool = False  # some tensors sit the step out
 
     @classmethod
     def assemble(
@@ -55,6 +58,7 @@ class Unit:
             pipeline=pipeline,
             meter=Meter(sizes, spec.device),
             state=pipeline.init(spec) if keeps_state else pipeline.no_state(),
+            keeps_state=keeps_state,
         )
         unit._absorb(saved)
         return unit
@@ -87,6 +91,17 @@ class Unit:
             if piece in ("sparsifier", "collective"):
                 device = self.state[piece].get(key, value).device
                 self.state[piece][key] = value.to(device, copy=True)
+
+    def switch(self, pipeline: Pipeline) -> None:
+        """Go on by another pipeline. What waits goes along; thresholds and the like start anew.
+
+        State that the new feedback has no place for is dropped: see `auto.FLUSH`.
+        """
+        waiting = self.state["feedback"]
+        self.pipeline, self.whole = pipeline, False
+        self.state = pipeline.init(self.spec) if self.keeps_state else pipeline.no_state()
+        feedback = self.state["feedback"]
+        feedback |= {key: value for key, value in waiting.items() if key in feedback}
 
     def flatten(self, grads: Sequence[Tensor]) -> Tensor:
         """The gradients as one flat tensor: a view where there is but one, else a copy."""
@@ -142,10 +157,12 @@ class Unit:
         assert self._before is not None
         self.state, self._before = self._before, None
         self.step -= 1
+        self.whole = False
 
     @contextmanager
-    def frozen(self, names: Collection[str]) -> Iterator[None]:
+    def frozen(self, names: Set[str]) -> Iterator[None]:
         """Let these tensors sit the step out: they offer zeros and their state stays as it is."""
+        self._left_out = not names.isdisjoint(self.names)
         parts = [
             part
             for value in self.state["feedback"].values()
@@ -156,6 +173,7 @@ class Unit:
         for part in parts:
             part.zero_()
         yield
+        self._left_out = False
         for part, before in zip(parts, kept, strict=True):
             part.copy_(before)
 
@@ -166,6 +184,7 @@ class Unit:
         selection = None if prepared is None else prepared.selection
         self.meter.count(selection, sent, received, dense_bytes)
         self.step += 1
+        self.whole = not self._left_out
 
     def costs(self) -> dict[str, Cost]:
         """What each tensor has cost since the unit was assembled."""

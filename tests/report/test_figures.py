@@ -16,7 +16,7 @@ from thinwire.report.palette import DARK, LIGHT, looks
 from thinwire.report.panels import panels
 from thinwire.report.rows import read
 from thinwire.report.svg import inline_svg
-from thinwire.report.words import duration, setting, short
+from thinwire.words import duration, setting, short
 
 STEP, LOSS = Axis("step"), Axis("loss")
 

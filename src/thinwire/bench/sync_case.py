@@ -27,6 +27,8 @@ def measure(case: Case, rank: int, report_step: Callable[[], None]) -> Message:
         for _ in range(case["warmup"]):
             _timed(method, gradient.fill())
             report_step()
+        while isinstance(method, Recipe) and not method.sync.choosers.settled:
+            _timed(method, gradient.fill())  # `auto` still tries
         dist.barrier()
         link = own_link_bytes()
         steps = []

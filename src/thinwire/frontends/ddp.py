@@ -81,6 +81,10 @@ class Handle:
         """Bytes, counts and seconds by phase; see `Synchronizer.stats`."""
         return self.synchronizer.stats()
 
+    def explain(self) -> str:
+        """Which way each bucket goes and why; see `Synchronizer.explain`."""
+        return self.synchronizer.explain()
+
     def state_dict(self) -> dict[str, Any]:
         """What this rank must remember, to be saved beside the model: it differs by rank."""
         return self.synchronizer.state_dict() | {"scale": self._scale or 0.0}

@@ -32,7 +32,6 @@ from thinwire.plan.options import (
     chosen_device,
     console,
     given_network,
-    in_words,
     pipelines,
 )
 from thinwire.plan.steps import predictions, show_steps, step_rows
@@ -40,8 +39,8 @@ from thinwire.policy.calibration import Calibration, calibrate
 from thinwire.policy.network import Link
 from thinwire.policy.predict import Prediction
 from thinwire.policy.sizes import alone
-from thinwire.report.words import duration
 from thinwire.results import ResultFile
+from thinwire.words import duration
 
 WORTH = 0.95  # of dense's step: a smaller gain is not worth the change
 TARGET = "thinwire.plan.measure:measure"
@@ -89,7 +88,7 @@ def doctor(
     steps = predictions(made, planned, workers, measured.network, measured.costs, seconds)
     rows = step_rows(steps, planned, workers, measured.network, seconds)
     screen = console()
-    title = f"{planned.name} on {workers} workers: {where} ({in_words(measured.network)})"
+    title = f"{planned.name} on {workers} workers: {where} ({measured.network})"
     show_steps(screen, title, rows)
     worth, verdict = diagnose(steps, seconds)
     screen.print(verdict)

@@ -13,7 +13,6 @@ from thinwire.bench.sync_case import build, takes_density
 from thinwire.errors import ThinwireError
 from thinwire.pipeline import Pipeline
 from thinwire.policy.network import Link, Network
-from thinwire.report.words import duration
 
 CANDIDATES = "dense,bf16,topk,topk-dsa,gtopk,ok-topk,union,omnireduce"
 PLAIN_WIDTH = 200  # a pipe has no width of its own; written recipes are long
@@ -74,11 +73,3 @@ def table(title: str, *headings: str) -> Table:
     for place, heading in enumerate(headings):
         made.add_column(heading, justify="right" if place else "left", no_wrap=True)
     return made
-
-
-def in_words(network: Network) -> str:
-    """α, and Gbit/s."""
-    link = network.link
-    rate = f"{8e-9 / link.beta:.3g} Gbit/s" if link.beta else "no limit"
-    words = f"{rate}, {duration(link.alpha)} a message"
-    return words if network.node_size == 1 else f"{words}, nodes of {network.node_size}"

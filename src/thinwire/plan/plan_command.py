@@ -28,7 +28,6 @@ from thinwire.plan.options import (
     chosen_device,
     console,
     given_network,
-    in_words,
     pipelines,
     table,
 )
@@ -38,8 +37,8 @@ from thinwire.policy.curves import Costs
 from thinwire.policy.network import Link, Network
 from thinwire.policy.predict import Prediction, unit_cost
 from thinwire.policy.sizes import alone
-from thinwire.report.words import duration, short
 from thinwire.results import ResultFile, Row
+from thinwire.words import duration, short
 
 
 def plan(
@@ -75,7 +74,7 @@ def plan(
 
     screen = console()
     title = (
-        f"{planned.name}, {planned.numel:,} parameters, {workers} workers, {in_words(network)}, "
+        f"{planned.name}, {planned.numel:,} parameters, {workers} workers, {network}, "
         f"{duration(seconds)} of compute"
     )
     show_steps(screen, title, rows)
@@ -126,11 +125,7 @@ def _show_tensors(screen: Console, name: str, rows: list[Row]) -> None:
             duration(row["exchange_seconds"]),
             duration(row["dense_seconds"]),
             short(row["bytes_per_rank"]),
-            ""
-            if row["bypassed"]
-            else "yes"
-            if row["unit_seconds"] < row["dense_seconds"]
-            else "no",
+            _pays(row),
         )
     screen.print(shown)
 

@@ -30,14 +30,13 @@ from thinwire.plan.options import (
     check_workers,
     console,
     given_network,
-    in_words,
     pipelines,
     table,
 )
 from thinwire.policy.network import Link, Network
 from thinwire.policy.predict import ALIKE, predict
-from thinwire.report.words import duration, short
 from thinwire.results import ResultFile, Row
+from thinwire.words import duration, short
 
 
 def simulate(
@@ -129,7 +128,7 @@ def _rows(
 def show(screen: Console, network: Network, model: Model, rows: list[Row]) -> None:
     """Seconds, then bytes: a row a number of workers, a column a recipe."""
     columns = {name: list(rows) for name, rows in groupby(rows, lambda row: str(row["recipe"]))}
-    what = f"{model.numel:,} elements, {in_words(network)}"
+    what = f"{model.numel:,} elements, {network}"
     for field, words, form in (
         ("seconds", "time of an exchange", duration),
         ("bytes_per_rank", "bytes a rank", short),

@@ -10,8 +10,8 @@ from thinwire.plan.options import table
 from thinwire.policy.curves import Costs
 from thinwire.policy.network import Network
 from thinwire.policy.predict import Prediction, predict
-from thinwire.report.words import duration, short
 from thinwire.results import Row
+from thinwire.words import duration, short
 
 
 def predictions(

@@ -38,19 +38,23 @@ def calibrate(
     *,
     nodes: Nodes | None = None,
     refresh: bool = False,
+    network: Network | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Calibration:
     """Measure what is not yet known of this group and these recipes; identical on all ranks.
 
-    Kept on disk by hardware, world size and versions (`cache`); `refresh` measures all anew. All
-    ranks call it together. It takes a few seconds for the network and about one for a recipe.
+    Kept on disk by hardware, world size and versions (`cache`); `refresh` measures all anew, and a
+    `network` that was just measured takes the place of one that was kept. All ranks call it
+    together. It takes a few seconds for the network and about one for a recipe.
     """
     of = cache.identity(device, comm.size, comm.backend)
     of["node_size"] = 1 if nodes is None else nodes.inside.size
     kept = None if refresh else cache.read_agreed(of, comm)
     known = None if kept is None else _understood(kept)
     if known is None:
-        known = Calibration(measure_network(comm, device, nodes, clock), Costs(str(device)))
+        found = network or measure_network(comm, device, nodes, clock)
+        known = Calibration(found, Costs(str(device)))
+    known = replace(known, network=network or known.network)
     missing = {key_of(r): r for r in recipes if key_of(r) not in known.costs.curves}
     if kept is not None and not missing:
         return known

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from thinwire.errors import ThinwireError
+from thinwire.words import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,16 @@ class Network:
         """The network that the ranks of one node have among them."""
         assert self.inside is not None
         return Network(self.inside, spread=self.spread)
+
+    def __str__(self) -> str:
+        """Gbit/s, and α.
+
+        >>> print(Network(Link.of(gbps=10, latency=50e-6)))
+        10 Gbit/s, 50 µs a message
+        """
+        rate = f"{8e-9 / self.link.beta:.3g} Gbit/s" if self.link.beta else "no limit"
+        words = f"{rate}, {duration(self.link.alpha)} a message"
+        return words if self.node_size == 1 else f"{words}, nodes of {self.node_size}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""

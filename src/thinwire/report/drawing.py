@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from thinwire.report.palette import LIGHT, Look
 from thinwire.report.svg import mark
-from thinwire.report.words import short
+from thinwire.words import short
 
 WIDTH = 5.0
 TITLE_ROW, HEAD, KEY_ROW, TICKS, X_LABEL, BAR_ROW, RIGHT = 0.18, 0.44, 0.172, 0.3, 0.2, 0.27, 0.27

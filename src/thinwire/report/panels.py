@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thinwire.report.words import setting
+from thinwire.words import setting
 from thinwire.results import Row
 
 

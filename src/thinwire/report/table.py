@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from thinwire.report.kinds import Kind
-from thinwire.report.words import rate
+from thinwire.words import rate
 from thinwire.results import Row
 
 # What a reader picks rows by. All other columns are results, or found by the text filter.

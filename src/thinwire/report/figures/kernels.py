@@ -7,7 +7,7 @@ from thinwire.report.drawing import Axis, Plot
 from thinwire.report.line_chart import Line, line_chart
 from thinwire.report.palette import Look
 from thinwire.report.panels import Panel, by_series, number, panels
-from thinwire.report.words import duration
+from thinwire.words import duration
 from thinwire.results import Row
 
 FLOOR = Look("ink", (4, 2), 1.4)

@@ -14,7 +14,7 @@ def short(value: float) -> str:
 def duration(seconds: float) -> str:
     """0.00025 → 250 µs."""
     for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if abs(seconds) >= size * 0.9999:
+        if abs(seconds) >= size * 0.9995:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 1e-9:.3g} ns" if seconds else "0"
 

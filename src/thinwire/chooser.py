@@ -1,0 +1,280 @@
+"""Which way each unit of an `Auto` goes: predicted, tried, confirmed, and checked again.
+
+Every decision is made from numbers that are the same on all ranks, at the end of the same step.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from thinwire.auto import FLUSH, Auto
+from thinwire.collective import GroupCommunicator, Nodes
+from thinwire.feedback import NoFeedback
+from thinwire.pipeline import Pipeline
+from thinwire.policy.calibrate import agreed, measure_network
+from thinwire.policy.calibration import calibrate
+from thinwire.policy.choose import DENSE, Measured, cheapest, finalists, is_worth, middle
+from thinwire.policy.curves import Costs
+from thinwire.policy.network import Network
+from thinwire.policy.predict import unit_cost
+from thinwire.policy.units import Unit as PlannedUnit
+from thinwire.unit import SavedState, Unit
+
+SETTLE = 2  # first steps that are not measured: DDP rebuilds its buckets after one
+FIRST_CHECK, CHECK_FACTOR = 100, 10  # steps from a decision to the first check, then to the next
+SLOW = 0.5  # seconds: quicker steps vary more and cost less, so that more of them are measured
+LOOK = 2  # steps to look at dense: one sends all that waits, the other is measured
+DRIFT = 1.25  # of the step time: all is measured anew
+CALIBRATED = 6  # ways whose work on the device is measured: those of the shortest exchange
+
+Choice = dict[str, str]
+"""The label of each tensor's way, by name; the dense way where there is none."""
+
+
+@dataclass(slots=True)
+class Decision:
+    """What was chosen, and from what."""
+
+    step: int
+    choice: Choice
+    reason: str
+    dense: Measured
+    predicted: dict[str, dict[str, float]] = field(default_factory=dict)
+    tried: dict[str, Measured] = field(default_factory=dict)
+    chosen: Measured | None = None
+    network: Network | None = None
+
+    @property
+    def predicted_step(self) -> float | None:
+        """What a step was expected to take: dense's, with the other units in place of its own."""
+        known = self.predicted | {DENSE: self.dense.units}
+        ways = {unit: self.choice.get(unit, DENSE) for unit in self.dense.units}
+        if any(unit not in known.get(way, {}) for unit, way in ways.items()):
+            return None
+        busy = sum(known[way][unit] for unit, way in ways.items())
+        return self.dense.step - self.dense.busy + busy
+
+
+class Chooser:
+    """Decides for one kind of step: one that always has the same units.
+
+    `_course` is the plan, as a generator: it yields what to do in the next step, and gets what that
+    step took. It communicates between steps, at the same ones on all ranks.
+    """
+
+    def __init__(
+        self,
+        auto: Auto,
+        comm: GroupCommunicator,
+        nodes: Nodes | None = None,
+        loaded: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.auto, self.comm, self.nodes, self._clock = auto, comm, nodes, clock
+        self.decision: Decision | None = None
+        self._steps = 0
+        self._units: dict[str, Unit] = {}  # of this step, by their first tensor's name
+        self._spent: dict[str, float] = {}
+        self._plan = self._course(dict(loaded or {}))
+        self.choice, self._measuring = next(self._plan)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is being tried now."""
+        made = self.decision
+        return self.comm.size == 1 or (made is not None and self.choice == made.choice)
+
+    def first_way(self, names: tuple[str, ...], saved: Mapping[str, SavedState]) -> Pipeline:
+        """What a new unit begins with; what waits of its tensors must have a place."""
+        way = self._way(names)
+        waits = any("feedback/residual" in saved.get(name, {}) for name in names)
+        return FLUSH if waits and isinstance(way.feedback, NoFeedback) else way
+
+    def assign(self, unit: Unit) -> None:
+        """Let the unit go the way of this step."""
+        way = self._way(unit.names)
+        if unit.pipeline != way and not self._must_flush(unit, way):
+            unit.switch(way)
+        self._units[unit.names[0]] = unit
+        if self._measuring:
+            self._spent[unit.names[0]] = unit.meter.spent()
+
+    def end_step(self, seconds: float) -> None:
+        """The step is over; it took so long since the one before was over."""
+        units = {
+            name: unit.meter.spent() - self._spent[name]
+            for name, unit in self._units.items()
+            if self._measuring
+        }
+        self._steps += 1
+        self.choice, self._measuring = self._plan.send(Measured(seconds, units))
+        self._units, self._spent = {}, {}
+
+    def _way(self, names: tuple[str, ...]) -> Pipeline:
+        return self.auto.way(self.choice.get(names[0], DENSE))
+
+    def _must_flush(self, unit: Unit, way: Pipeline) -> bool:
+        """Whether what waits has no place in the new way, and so must be sent first."""
+        if not isinstance(way.feedback, NoFeedback) or isinstance(
+            unit.pipeline.feedback, NoFeedback
+        ):
+            return False
+        if unit.pipeline != FLUSH:
+            unit.switch(FLUSH)
+            return True
+        return not unit.whole
+
+    def _course(self, loaded: Choice) -> "Course":
+        while self.comm.size == 1:
+            yield {}, False
+        if loaded:  # of a checkpoint: go on with it, and look for oneself later
+            yield from _go_on(loaded, FIRST_CHECK)
+        while True:
+            dense = yield from self._try({}, SETTLE)
+            self.decision = yield from self._decide(dense)
+            yield from self._until_it_drifts(self.decision)
+
+    def _decide(self, dense: Measured) -> "Generator[Step, Measured, Decision]":
+        predicted, network = self._predict()
+        if not self.auto.trial:
+            choice = _without_dense(cheapest(predicted))
+            return Decision(self._steps, choice, "predicted", dense, predicted, network=network)
+        tried = {DENSE: dense}
+        for label in finalists({k: p for k, p in predicted.items() if k != DENSE}, dense.units):
+            tried[label] = yield from self._try(dict.fromkeys(dense.units, label))
+        choice = _without_dense(cheapest({label: m.units for label, m in tried.items()}))
+        made = Decision(self._steps, choice, "measured", dense, predicted, tried, dense, network)
+        if choice:
+            made.chosen = yield from self._try(choice)
+            if not is_worth(made.chosen, dense):
+                made.choice, made.reason = {}, "whole steps were not clearly faster"
+        elif len(tried) == 1:
+            made.reason = "no other way was predicted to be faster"
+        return made
+
+    def _until_it_drifts(self, made: Decision) -> "Generator[Step, Measured, None]":
+        """Keep to the decision while it looks right: checked after 100 steps, 1,000, 10,000 …
+
+        Steps must take as long as they did when it was made; and, where that costs less than a
+        tenth of the steps since, dense is tried once more.
+        """
+        expected, wait = (made.chosen or made.dense).step, FIRST_CHECK
+        while True:
+            yield from _go_on(made.choice, wait)
+            if not self.auto.trial:
+                continue
+            now = yield from self._try(made.choice, settle=0)
+            if not expected / DRIFT < now.step < expected * DRIFT:
+                return
+            if made.choice and LOOK * made.dense.step < 0.1 * wait * now.step:
+                yield from _go_on({}, LOOK - 1)
+                dense = self._agreed((yield {}, True))
+                if not is_worth(now, dense):
+                    return
+            wait *= CHECK_FACTOR
+
+    def _try(self, choice: Choice, settle: int = 1) -> "Generator[Step, Measured, Measured]":
+        """Some steps of one kind, and what they take, agreed on by the ranks."""
+        yield from _go_on(choice, settle)
+        seen = [(yield choice, True)]
+        (once,) = agreed(self.comm, [seen[0].step])
+        least = max(1, self.auto.trial)
+        while len(seen) < (least if once > SLOW else 2 * least + 1):
+            seen.append((yield choice, True))
+        return self._agreed(middle(seen))
+
+    def _agreed(self, mine: Measured) -> Measured:
+        """The median over the ranks."""
+        step, *units = agreed(self.comm, [mine.step, *mine.units.values()])
+        return Measured(step, dict(zip(mine.units, units, strict=True)))
+
+    def _predict(self) -> tuple[dict[str, dict[str, float]], Network]:
+        """Seconds of each unit by each way, dense included, from calibrated costs.
+
+        The network is measured every time: it may be another than yesterday's.
+        """
+        device = next(iter(self._units.values())).spec.device
+        network = measure_network(self.comm, device, self.nodes, self._clock)
+        units = [PlannedUnit(u.names, u.spec.numel, 1.0) for u in self._units.values()]
+        ways = {DENSE: self.auto, **{label: self.auto.way(label) for label, _ in self.auto.choices}}
+
+        def seconds(label: str, costs: Costs | None) -> dict[str, float]:
+            paid = (unit_cost(ways[label], u, self.comm.size, network, costs) for u in units)
+            return {cost.unit.names[0]: cost.seconds for cost in paid}
+
+        on_the_wire = {label: sum(seconds(label, None).values()) for label in ways}
+        best = sorted(ways, key=lambda label: on_the_wire[label])[:CALIBRATED]
+        best = list(dict.fromkeys([DENSE, *best]))
+        recipes = [ways[label] for label in best]
+        costs = calibrate(
+            self.comm, recipes, device, nodes=self.nodes, network=network, clock=self._clock
+        ).costs
+        return {label: seconds(label, costs) for label in best}, network
+
+
+class Choosers:
+    """One chooser for each kind of step: DDP has one kind, `average` one for each tensor.
+
+    For a pipeline that is not an `Auto` there is nothing to choose.
+    """
+
+    def __init__(self, pipeline: Pipeline, comm: GroupCommunicator, nodes: Nodes | None) -> None:
+        self.pipeline, self.comm, self.nodes = pipeline, comm, nodes
+        self.by_kind: dict[tuple[str, ...], Chooser] = {}
+        self._now: Chooser | None = None
+        self._loaded: Choice = {}
+        self._ended = time.perf_counter()
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is being tried now."""
+        return all(chooser.settled for chooser in self.by_kind.values())
+
+    def begin_step(self, kind: tuple[str, ...]) -> None:
+        """Steps of a kind have the same tensors."""
+        if not isinstance(self.pipeline, Auto):
+            return
+        if kind not in self.by_kind:
+            self.by_kind[kind] = Chooser(self.pipeline, self.comm, self.nodes, self._loaded)
+        self._now = self.by_kind[kind]
+
+    def end_step(self) -> None:
+        """The step is over, and all is well."""
+        if self._now is not None:
+            self._now.end_step(time.perf_counter() - self._ended)
+            self._now, self._ended = None, time.perf_counter()
+
+    def first_way(self, names: tuple[str, ...], saved: Mapping[str, SavedState]) -> Pipeline:
+        """What a new unit begins with."""
+        return self.pipeline if self._now is None else self._now.first_way(names, saved)
+
+    def assign(self, unit: Unit) -> None:
+        """Let a unit go the way of this step."""
+        if self._now is not None:
+            self._now.assign(unit)
+
+    def choice(self, units: Iterable[tuple[str, ...]]) -> Choice:
+        """What was decided, for each tensor; those that go the dense way are left out."""
+        made: Choice = {}
+        for chooser in self.by_kind.values():
+            made |= chooser.decision.choice if chooser.decision else self._loaded
+        return {name: made[names[0]] for names in units if names[0] in made for name in names}
+
+    def load(self, choice: Choice) -> None:
+        """Go on with what a checkpoint says."""
+        self.by_kind, self._loaded = {}, dict(choice)
+
+
+Step = tuple[Choice, bool]
+"""What to do in the next step, and whether to measure it."""
+Course = Generator[Step, Measured, NoReturn]
+
+
+def _go_on(choice: Choice, steps: int) -> Generator[Step, Measured, None]:
+    for _ in range(steps):
+        yield choice, False
+
+
+def _without_dense(choice: Choice) -> Choice:
+    return {unit: label for unit, label in choice.items() if label != DENSE}
