@@ -75,7 +75,7 @@ def stays_dense(group, rank, size, costs):
     chooser = Scripted(auto, GroupCommunicator(group, TIMEOUT))
     unit = a_unit(auto)
     play(chooser, unit, costs.get, 20)
-    return chooser.way_now, chooser.decision.reason, type(unit.pipeline).__name__
+    return chooser.way_now, chooser.decision.reason, type(unit.pipeline.collective).__name__
 
 
 def looks_again(group, rank, size):
@@ -163,7 +163,7 @@ def flushed_when_loaded_as_dense(group, rank, size):
     dist.all_reduce(waits, group=group)
     first = torch.allclose(update, waits / size), loaded._units[("w",)].pipeline == FLUSH
     loaded.average("w", torch.zeros(100))
-    return *first, type(loaded._units[("w",)].pipeline).__name__
+    return *first, type(loaded._units[("w",)].pipeline.feedback).__name__
 
 
 def under_ddp(group, rank, size, folder):
@@ -206,7 +206,7 @@ def test_it_goes_the_way_that_was_measured_to_be_fastest(cluster):
     ],
 )
 def test_it_stays_dense_where_nothing_is_clearly_faster(cluster, costs, reason):
-    assert cluster.run(stays_dense, 2, costs) == [("dense", reason, "Auto")] * 2
+    assert cluster.run(stays_dense, 2, costs) == [("dense", reason, "Dense")] * 2
 
 
 def test_it_looks_again_and_goes_back_to_dense(cluster):
@@ -230,7 +230,7 @@ def test_a_checkpoint_holds_the_choice(cluster):
 
 
 def test_what_waits_is_sent_before_a_unit_is_dense(cluster):
-    assert cluster.run(flushed_when_loaded_as_dense, 2) == [(True, True, "Auto")] * 2
+    assert cluster.run(flushed_when_loaded_as_dense, 2) == [(True, True, "NoFeedback")] * 2
 
 
 def test_under_ddp(cluster, tmp_path):

@@ -11,10 +11,10 @@ from thinwire.collective import Dense
 from thinwire.errors import RecipeError
 from thinwire.feedback import Momentum, NoFeedback, Residual
 from thinwire.pipeline import Pipeline
+from thinwire.policy.choose import DENSE
 from thinwire.sparsify import Everything
 from thinwire.types import Feedback
 
-DENSE = "dense"  # the label of an Auto's own way
 FLUSH = Pipeline(Everything(), None, Dense(), Residual(), unit="bucket", bypass=0)
 """Sends the gradient with all that waits: the step between a sparse way and a dense one."""
 
@@ -71,9 +71,14 @@ class Auto(Pipeline):
         """As of a pipeline, whichever is chosen."""
         return all(choice.conserves for _, choice in self.choices)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of all ways, the dense one first."""
+        return (DENSE, *(label for label, _ in self.choices))
+
     def way(self, label: str) -> Pipeline:
         """The pipeline of a choice; a label of another time, from a checkpoint, is dense."""
         for known, choice in self.choices:
             if known == label:
                 return replace(choice, warm_up=self.warm_up)
-        return self
+        return Pipeline(**{f.name: getattr(self, f.name) for f in fields(Pipeline)})

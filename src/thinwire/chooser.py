@@ -6,7 +6,7 @@ Every decision is made from numbers that are the same on all ranks, at the end o
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from thinwire.auto import FLUSH, Auto
 from thinwire.collective import GroupCommunicator, Nodes
@@ -45,15 +45,24 @@ class Decision:
     chosen: Measured | None = None
     network: Network | None = None
 
-    @property
-    def predicted_step(self) -> float | None:
-        """What a step was expected to take: dense's, with the other units in place of its own."""
-        known = self.predicted | {DENSE: self.dense.units}
-        ways = {unit: self.choice.get(unit, DENSE) for unit in self.dense.units}
-        if any(unit not in known.get(way, {}) for unit, way in ways.items()):
+    def predicted_step(self, choice: Choice) -> float | None:
+        """What a step was expected to take: dense's, with other times in place of its units'."""
+        ways = {unit: choice.get(unit, DENSE) for unit in self.dense.units}
+        if any(unit not in self.predicted.get(way, {}) for unit, way in ways.items()):
             return None
-        busy = sum(known[way][unit] for unit, way in ways.items())
+        busy = sum(self.predicted[way][unit] for unit, way in ways.items())
         return self.dense.step - self.dense.busy + busy
+
+    def row(self) -> dict[str, Any]:
+        """What was chosen, and predicted and measured step times by way, for a result file."""
+        steps = {
+            label: {
+                "predicted": self.predicted_step(dict.fromkeys(self.dense.units, label)),
+                "measured": measured.step,
+            }
+            for label, measured in self.tried.items()
+        }
+        return {"choice": sorted(set(self.choice.values())) or [DENSE], "steps": steps}
 
 
 class Chooser:
@@ -197,7 +206,7 @@ class Chooser:
         device = next(iter(self._units.values())).spec.device
         network = measure_network(self.comm, device, self.nodes, self._clock)
         units = [PlannedUnit(u.names, u.spec.numel, 1.0) for u in self._units.values()]
-        ways = {DENSE: self.auto, **{label: self.auto.way(label) for label, _ in self.auto.choices}}
+        ways = {label: self.auto.way(label) for label in self.auto.labels}
 
         def seconds(label: str, costs: Costs | None) -> dict[str, float]:
             paid = (unit_cost(ways[label], u, self.comm.size, network, costs) for u in units)
@@ -253,6 +262,11 @@ class Choosers:
         """Let a unit go the way of this step."""
         if self._now is not None:
             self._now.assign(unit)
+
+    def decided(self) -> dict[str, Any] | None:
+        """The first decision, as plain numbers; None where there is none."""
+        made = (chooser.decision for chooser in self.by_kind.values() if chooser.decision)
+        return next((decision.row() for decision in made), None)
 
     def choice(self, units: Iterable[tuple[str, ...]]) -> Choice:
         """What was decided, for each tensor; those that go the dense way are left out."""

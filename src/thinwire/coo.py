@@ -99,11 +99,13 @@ class SparseUnit:
     pipeline: Pipeline
     meter: Meter
     step: int = 0
+    width: int = 1  # of a row
 
     def average(self, grad: Tensor, comm: GroupCommunicator, seed: int) -> Tensor:
         """The mean over the ranks, as a new coalesced COO tensor."""
         coo = grad.coalesce()
         mine = from_coo(coo.to(accumulator(coo.dtype)))
+        self.width = mine.width
         ctx = StepContext(self.name, self.step, seed, comm, phase=self.meter.phase)
         sent, received = comm.traffic.sent, comm.traffic.received
         collective, codec = way_of(self.pipeline)

@@ -7,31 +7,40 @@ from thinwire.auto import Auto
 from thinwire.chooser import Chooser, Choosers, Decision
 from thinwire.codec.linear import CountSketch
 from thinwire.collective import SketchAllReduce, UnionAllReduce
+from thinwire.coo import SparseUnit
 from thinwire.pipeline import Pipeline
 from thinwire.policy.choose import DENSE
+from thinwire.policy.cost import exchange_cost
+from thinwire.policy.load import Load
 from thinwire.policy.network import Link, Network
-from thinwire.policy.predict import unit_cost
-from thinwire.policy.units import Unit as PlannedUnit
-from thinwire.sparsify import BlockTopK
+from thinwire.policy.predict import ALIKE, load_of
 from thinwire.unit import Unit
 from thinwire.words import duration, short
 
 _NO_NETWORK = Network(Link(0.0, 0.0))  # bytes are wanted, not seconds
 
 
-def explain(pipeline: Pipeline, units: Iterable[Unit], choosers: Choosers) -> str:
-    """What was decided for these units and from which numbers; the same on every rank."""
+def explain(
+    pipeline: Pipeline, units: Iterable[Unit], rows: Iterable[SparseUnit], choosers: Choosers
+) -> str:
+    """What was decided for these units, and for COO gradients, and from which numbers."""
     by_name = {unit.names[0]: unit for unit in units}
     if isinstance(pipeline, Auto):
         if not choosers.by_kind:
             return "auto: no step was taken yet."
         told = [_of_chooser(chooser, by_name) for chooser in choosers.by_kind.values()]
         return "\n\n".join(told)
+    ranks = choosers.comm.size
     text = "The recipe was given, not chosen: nothing was compared. The recipe 'auto' compares."
-    if isinstance(pipeline.collective, SketchAllReduce):
-        notes = (_sketch_or_union(pipeline, u, choosers.comm.size) for u in by_name.values())
-        text = "\n".join([text, *notes])
-    return text
+    if not isinstance(pipeline.collective, SketchAllReduce):
+        return text
+    loads = {u.spec.name: load_of(pipeline, u.spec.numel, ranks) for u in by_name.values()}
+    notes = [_sketch_or_union(name, load, pipeline, True) for name, load in loads.items()]
+    for unit in rows:
+        cost = unit.cost()
+        load = Load(ranks, cost.numel, cost.row()["k"], ALIKE, unit.width)
+        notes.append(_sketch_or_union(unit.name, load, pipeline, False))
+    return "\n".join([text, *notes])
 
 
 def _of_chooser(chooser: Chooser, units: dict[str, Unit]) -> str:
@@ -58,7 +67,7 @@ def _summary(made: Decision) -> str:
     whole = f"a step takes {duration(made.dense.step)} with dense"
     if not made.choice:
         return f"dense everywhere: {made.reason}; {whole}"
-    expected = made.predicted_step
+    expected = made.predicted_step(made.choice)
     measured = "" if made.chosen is None else f", {duration(made.chosen.step)} as chosen"
     predicted = "" if expected is None else f" (predicted {duration(expected)})"
     return f"{len(made.choice)} of {len(made.dense.units)} units not dense; {whole}" + (
@@ -80,33 +89,28 @@ def _unit_row(name: str, unit: Unit | None, made: Decision) -> Sequence[str]:
     )
 
 
-def _sketch_or_union(pipeline: Pipeline, unit: Unit, ranks: int) -> str:
+def _sketch_or_union(name: str, load: Load, pipeline: Pipeline, selects: bool) -> str:
     """S2's sketch beside the exact sum of the same blocks, in bytes a rank and step.
 
     Both have the same rounds, so that bytes decide which is cheaper.
     """
-    blocks, sketch, collective = pipeline.sparsifier, pipeline.codec, pipeline.collective
+    sketch, collective = pipeline.codec, pipeline.collective
     assert isinstance(collective, SketchAllReduce) and isinstance(sketch, CountSketch)
-    exact = replace(pipeline, codec=None, collective=UnionAllReduce(collective.block))
-    sent, whole = (_bytes(way, unit, ranks) for way in (pipeline, exact))
-    noise = 1 / sketch.ratio
+    exact = UnionAllReduce(collective.block)
+    _, sent, _ = exchange_cost(collective, sketch, load, _NO_NETWORK)
+    _, whole, _ = exchange_cost(exact, None, load, _NO_NETWORK)
     told = (
-        f"{unit.spec.name}: the sketch sends {short(sent)}B a step with noise of {noise:.2g} times "
-        f"the squared norm; union, which has none, sends {short(whole)}B for the same blocks"
+        f"{name}: the sketch sends about {short(sent)}B a step, with noise of "
+        f"{1 / sketch.ratio:.2g} times the squared norm; union, which has none, sends {short(whole)}B for the same blocks"
     )
     if whole <= sent:
         return f"{told}: union is cheaper."
-    if not isinstance(blocks, BlockTopK):
-        return f"{told}."
-    fewer = replace(exact, sparsifier=replace(blocks, density=blocks.density * sketch.ratio))
-    return (
-        f"{told}, and {short(_bytes(fewer, unit, ranks))}B at density "
-        f"{blocks.density * sketch.ratio:.3g}: cheaper where those blocks do."
-    )
-
-
-def _bytes(way: Pipeline, unit: Unit, ranks: int) -> float:
-    return unit_cost(way, PlannedUnit(unit.names, unit.spec.numel, 1.0), ranks, _NO_NETWORK).sent
+    if not selects:
+        return f"{told}: the sketch is cheaper, union is exact."
+    fewer = replace(load, k=load.k * sketch.ratio)
+    _, same, _ = exchange_cost(exact, None, fewer, _NO_NETWORK)
+    share = f"{sketch.ratio:.2g} of the density"
+    return f"{told}, or {short(same)}B at {share}: take it if those blocks do."
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -163,7 +163,8 @@ class Synchronizer:
 
     def explain(self) -> str:
         """Which way each unit goes and why, with the numbers it was decided from."""
-        return explain(self.pipeline, self._units.values(), self.choosers)
+        units, rows = self._units.values(), self._sparse.values()
+        return explain(self.pipeline, units, rows, self.choosers)
 
     def state_dict(self) -> dict[str, Any]:
         """All this rank must remember: numbers, strings and tensors, by parameter name."""

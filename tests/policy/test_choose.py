@@ -28,7 +28,7 @@ def test_finalists_are_those_that_may_save_the_most():
         "only b": {"a": 9.0, "b": 0.01},
         "last": {"a": 1.25, "b": 9.0},
     }
-    assert finalists(predicted, dense) == ["good", "fair", "last"]
+    assert finalists(predicted, dense) == ["good", "fair", "last", "only b"]
     assert finalists({"slow": predicted["slow"]}, dense) == []
 
 

@@ -103,8 +103,9 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
     phases, gain = row["seconds_by_phase"], row["speedup_over_dense"]
     sent = row["bytes_sent_per_rank"]
+    chosen = "" if row["decision"] is None else f": {', '.join(row['decision']['choice'])}"
     return [
-        row["recipe"],
+        f"{row['recipe']}{chosen}",
         "" if row["density"] is None else f"{row['density']:g}",
         ms(row["seconds"]),
         f"{ms(row['seconds_min'])} … {ms(row['seconds_max'])}",

@@ -169,6 +169,7 @@ def _row(case: Case, settings: Settings, lab: Lab, answers: list[Message]) -> Ro
         ),
         "socket_bytes_per_rank": socket_bytes,
         "speedup_over_dense": None,
+        "decision": answers[0]["decision"],  # of `auto`
         "steps": settings.steps,
         "warmup": settings.warmup,
     }

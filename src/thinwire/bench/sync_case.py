@@ -91,12 +91,16 @@ def _timed(method: Method, grad: Tensor) -> dict[str, Any]:
     return {"seconds": took, "phases": phases, "socket_bytes": socket_bytes}
 
 
-def _selected(method: Method) -> dict[str, float | None]:
-    """The mean number of elements sent, and the bytes, as the library itself counts them."""
+def _selected(method: Method) -> Message:
+    """The mean number of elements sent and the bytes, as the library counts them; what it chose."""
     if not isinstance(method, Recipe):
-        return {"k": None, "counted_bytes": None}
+        return {"k": None, "counted_bytes": None, "decision": None}
     total = method.sync.stats()["total"]
-    return {"k": total["k"], "counted_bytes": total["bytes_sent"] / max(1, total["steps"])}
+    return {
+        "k": total["k"],
+        "counted_bytes": total["bytes_sent"] / max(1, total["steps"]),
+        "decision": method.sync.choosers.decided(),
+    }
 
 
 def _gradient(n: int, rank: int, seed: int) -> SyntheticGradient:

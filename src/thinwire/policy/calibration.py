@@ -10,7 +10,7 @@ import torch
 from thinwire.collective import GroupCommunicator, Nodes
 from thinwire.policy import cache
 from thinwire.policy.calibrate import agreed, measure_network
-from thinwire.policy.curves import WORK, Costs, Curve, Recipe, key_of, measure_curves
+from thinwire.policy.curves import WORK, Chooses, Costs, Curve, Recipe, key_of, measure_curves
 from thinwire.policy.network import Network
 
 
@@ -55,7 +55,8 @@ def calibrate(
         found = network or measure_network(comm, device, nodes, clock)
         known = Calibration(found, Costs(str(device)))
     known = replace(known, network=network or known.network)
-    missing = {key_of(r): r for r in recipes if key_of(r) not in known.costs.curves}
+    ways = [w for r in recipes for w in (map(r.way, r.labels) if isinstance(r, Chooses) else [r])]
+    missing = {key_of(r): r for r in ways if key_of(r) not in known.costs.curves}
     if kept is not None and not missing:
         return known
     measured = {key: _agreed_curves(r, device, comm, clock) for key, r in missing.items()}

@@ -7,7 +7,7 @@ from statistics import median
 DENSE = "dense"
 WORTH = 0.97  # of dense's time: what saves less than 3 % is not worth what it leaves out
 OPTIMISM = 0.7  # predictions may be so far too high; a trial will tell
-FINALISTS = 3
+FINALISTS = 4
 
 Seconds = Mapping[str, float]
 """By unit."""

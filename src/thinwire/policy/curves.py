@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -40,6 +40,15 @@ class Recipe(Protocol):
 
     def init(self, spec: TensorSpec) -> Any: ...
     def step(self, grad: Tensor, state: Any, ctx: StepContext) -> Tensor: ...
+
+
+@runtime_checkable
+class Chooses(Protocol):
+    """A recipe that is one of several."""
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    def way(self, label: str) -> Recipe: ...
 
 
 @dataclass(frozen=True, slots=True)

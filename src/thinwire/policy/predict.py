@@ -7,7 +7,7 @@ from math import ceil
 from thinwire.collective import AllGather, Dense, GTopK, OkTopk
 from thinwire.density import target_count
 from thinwire.policy.cost import exchange_cost
-from thinwire.policy.curves import Costs, Curve, Recipe
+from thinwire.policy.curves import Chooses, Costs, Curve, Recipe
 from thinwire.policy.load import Load, Pattern
 from thinwire.policy.network import Network
 from thinwire.policy.patterns import meta, pattern
@@ -106,7 +106,14 @@ def unit_cost(
     costs: Costs | None = None,
     alike: float = ALIKE,
 ) -> UnitCost:
-    """What one unit takes: the network, and the device's work where its curves are known."""
+    """What one unit takes: the network, and the device's work where its curves are known.
+
+    Of a recipe that chooses, it is the cheapest of its ways.
+    """
+    if isinstance(recipe, Chooses):
+        ways = [recipe.way(label) for label in recipe.labels]
+        paid = (unit_cost(way, unit, workers, network, costs, alike) for way in ways)
+        return min(paid, key=lambda cost: cost.seconds)
     if unit.bypassed:
         load = Load(workers, unit.numel, unit.numel)
         seconds, sent, _ = exchange_cost(Dense(), None, load, network)

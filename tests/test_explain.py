@@ -1,0 +1,36 @@
+"""`explain()` in words: what was given, and where the sketch is not the cheaper way."""
+
+from datetime import timedelta
+
+import pytest
+import torch
+
+import thinwire as tw
+
+TIMEOUT = timedelta(seconds=15)
+
+
+def explained(group, rank, size, recipe):
+    """A dense gradient and one of rows, through a recipe that was given."""
+    sync = tw.Synchronizer(recipe, group, timeout=TIMEOUT)
+    rows = torch.sparse_coo_tensor(torch.tensor([[1, 5, rank]]), torch.ones(3, 8), (1000, 8))
+    sync.average_all({"dense": torch.ones(64_000), "rows": rows})
+    return sync.explain()
+
+
+def test_a_recipe_that_was_given_was_not_chosen(cluster):
+    for told in cluster.run(explained, 2, "topk"):
+        assert "given, not chosen" in told
+        assert "sketch" not in told
+
+
+@pytest.mark.parametrize(
+    ("ratio", "of_blocks", "of_rows"),
+    [(0.5, "take it if those blocks do", "the sketch is cheaper"), (1.5, "union is", "union is")],
+)
+def test_s2_says_when_union_is_cheaper(cluster, ratio, of_blocks, of_rows):
+    told = cluster.run(explained, 2, f"s2(ratio={ratio})")[0].splitlines()
+    assert told[1].startswith("dense: the sketch sends")
+    assert of_blocks in told[1]
+    assert told[2].startswith("rows: the sketch sends")
+    assert of_rows in told[2]
