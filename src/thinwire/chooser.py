@@ -237,8 +237,10 @@ class Choosers:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is being tried now."""
-        return all(chooser.settled for chooser in self.by_kind.values())
+        """Whether nothing is being tried now, or ever will be."""
+        if not isinstance(self.pipeline, Auto):
+            return True
+        return bool(self.by_kind) and all(c.settled for c in self.by_kind.values())
 
     def begin_step(self, kind: tuple[str, ...]) -> None:
         """Steps of a kind have the same tensors."""

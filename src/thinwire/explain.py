@@ -101,7 +101,8 @@ def _sketch_or_union(name: str, load: Load, pipeline: Pipeline, selects: bool) -
     _, whole, _ = exchange_cost(exact, None, load, _NO_NETWORK)
     told = (
         f"{name}: the sketch sends about {short(sent)}B a step, with noise of "
-        f"{1 / sketch.ratio:.2g} times the squared norm; union, which has none, sends {short(whole)}B for the same blocks"
+        f"{1 / sketch.ratio:.2g} times the squared norm; union, which has none, sends "
+        f"{short(whole)}B for the same blocks"
     )
     if whole <= sent:
         return f"{told}: union is cheaper."

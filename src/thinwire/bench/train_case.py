@@ -25,18 +25,19 @@ def measure(case: Case, rank: int, report_step: Callable[[], None]) -> Message:
     """One training run. A tiny one before compiles what would otherwise be compiled in it."""
     rehearsal = {"shapes": REHEARSAL, "work": dict.fromkeys(REHEARSAL, 1), "compute": 0.0}
     train(case | rehearsal | {"steps": 2, "max_steps": 2}, rank, _say_nothing)
-    return train(case, rank, report_step)
+    return train(case, rank, report_step, settled=case["shapes"] is not None)
 
 
 def _say_nothing() -> None:
     """Nobody waits for the rehearsal."""
 
 
-def train(case: Case, rank: int, report_step: Callable[[], None]) -> Message:
+def train(case: Case, rank: int, report_step: Callable[[], None], settled: bool = False) -> Message:
     """Seconds and bytes of each step on this rank, and its loss as the mean over all ranks.
 
     Ends after `steps`, or later, once the smoothed loss has reached `target`, and at the latest
-    after `max_steps`. Between the steps, off the clock, the ranks agree on the loss.
+    after `max_steps`. Between the steps, off the clock, the ranks agree on the loss. `settled`:
+    what `auto` tries before it decides is off the clock too, since there is nothing to learn.
     """
     load = _workload(case, rank)
     wrap = DistributedDataParallel if case["overlap"] else HeldBack
@@ -46,6 +47,8 @@ def train(case: Case, rank: int, report_step: Callable[[], None]) -> Message:
     record: dict[str, list[Any]] = {name: [] for name in ("seconds", "losses", *BYTES)}
     reached = case["target"] is None
     try:
+        while settled and handle is not None and not handle.synchronizer.choosers.settled:
+            _timed_step(load, ddp, pace)
         for step in range(1, case["max_steps"] + 1):
             load.prepare(step)
             before = {name: count() for name, count in BYTES.items()}
