@@ -65,3 +65,27 @@ def test_ranks_that_disagree_on_nodes_are_told(cluster):
     for raised in cluster.run(disagree, 2, expect=tw.DisagreementError):
         assert "node_size=1" in raised.text
         assert "node_size=2" in raised.text
+
+
+def rows_of(group, rank, size, recipe, node_size):
+    """A COO gradient with a row of its own, a shared one, and none at all on rank 1."""
+    sync = tw.Synchronizer(recipe, group, node_size=node_size)
+    picks = [] if rank == 1 else [rank, 20]
+    grad = torch.sparse_coo_tensor(
+        torch.tensor([picks], dtype=torch.int64), torch.full((len(picks), 3), 2.0), (30, 3)
+    )
+    mean = sync.average("rows", grad)
+    sync.close()
+    return mean.is_coalesced(), mean.to_dense()
+
+
+@pytest.mark.parametrize("recipe", ["topk", "union", "ok-topk", "gtopk", "dense"])
+@pytest.mark.parametrize(("size", "node_size"), [(4, 2), (6, 3), (4, 4)])
+def test_sparse_gradients_go_through_the_nodes_too(cluster, recipe, size, node_size):
+    expected = torch.zeros(30, 3)
+    for rank in range(size):
+        expected[rank] += 2.0 * (rank != 1)
+        expected[20] += 2.0 * (rank != 1)
+    for coalesced, mean in cluster.run(rows_of, size, recipe, node_size):
+        assert coalesced
+        torch.testing.assert_close(mean, expected / size)

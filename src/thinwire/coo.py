@@ -4,7 +4,7 @@
 themselves, so that there is nothing to select, and nothing left over to keep.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from thinwire.codec import Pair
 from thinwire.codec.linear import CountSketch
-from thinwire.collective import GroupCommunicator
+from thinwire.collective import AllGather, GroupCommunicator, Nodes
 from thinwire.collective._oktopk_messages import is_exact
 from thinwire.errors import ExchangeError
 from thinwire.pipeline import Pipeline
@@ -101,20 +101,16 @@ class SparseUnit:
     step: int = 0
     width: int = 1  # of a row
 
-    def average(self, grad: Tensor, comm: GroupCommunicator, seed: int) -> Tensor:
+    def average(
+        self, grad: Tensor, comm: GroupCommunicator, seed: int, nodes: Nodes | None = None
+    ) -> Tensor:
         """The mean over the ranks, as a new coalesced COO tensor."""
         coo = grad.coalesce()
         mine = from_coo(coo.to(accumulator(coo.dtype)))
         self.width = mine.width
         ctx = StepContext(self.name, self.step, seed, comm, phase=self.meter.phase)
         sent, received = comm.traffic.sent, comm.traffic.received
-        collective, codec = way_of(self.pipeline)
-        try:
-            total = collective.exchange(mine, codec, ctx).total
-        except ExchangeError as error:
-            name = type(collective).__name__
-            raise ExchangeError(f"{name} of {self.name!r}, step {self.step}: {error}") from error
-        rows = as_rows(total, mine.width)
+        rows = self._sum(mine, ctx) if nodes is None else self._sum_in_nodes(mine, ctx, nodes)
         mean = to_coo(Sparse(rows.indices, rows.values / comm.size, rows.numel), coo)
         dense_bytes = 2 * coo.shape.numel() * coo.dtype.itemsize * (comm.size - 1) // comm.size
         self.meter.count(
@@ -122,6 +118,30 @@ class SparseUnit:
         )
         self.step += 1
         return mean.to(coo.dtype)
+
+    def _sum(self, mine: Sparse, ctx: StepContext) -> Sparse:
+        """Over the ranks of the context, by the recipe's way."""
+        collective, codec = way_of(self.pipeline)
+        try:
+            return as_rows(collective.exchange(mine, codec, ctx).total, mine.width)
+        except ExchangeError as error:
+            name = type(collective).__name__
+            raise ExchangeError(f"{name} of {self.name!r}, step {self.step}: {error}") from error
+
+    def _sum_in_nodes(self, mine: Sparse, ctx: StepContext, nodes: Nodes) -> Sparse:
+        """Gathered inside each node, exchanged by the leaders, and handed out."""
+        inside = replace(ctx, comm=nodes.inside)
+        rows = as_rows(AllGather().exchange(mine, Pair(), inside).total, mine.width)
+        if nodes.between is not None:
+            rows = self._sum(rows, replace(ctx, comm=nodes.between))
+        with ctx.phase("inside"):
+            count = nodes.hand_out(rows.indices.new_tensor([rows.indices.numel()]))
+            if not nodes.leads:
+                indices = rows.indices.new_empty(int(count))
+                values = rows.values.new_empty(indices.numel(), mine.width)
+                rows = Sparse(indices, values, mine.numel)
+            indices, values = rows.indices.contiguous(), rows.values.contiguous()
+            return Sparse(nodes.hand_out(indices), nodes.hand_out(values), rows.numel)
 
     def cost(self) -> Cost:
         """What the tensor has cost so far."""

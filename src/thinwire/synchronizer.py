@@ -113,14 +113,14 @@ class Synchronizer:
     def average_rows(self, name: str, grad: Tensor) -> Tensor:
         """The mean of a COO gradient, as COO, by the recipe's `coo` or its own collective.
 
-        Nothing is selected, pruned or rounded, except that a sketch stays one. `node_size` does
-        not count here: every rank takes part.
+        Nothing is selected, pruned or rounded, except that a sketch stays one.
         """
         if name not in self._sparse:
             step = int(self._saved.get(name, {}).get("step", 0))
             meter = Meter((grad.shape.numel(),), grad.device)
             self._sparse[name] = SparseUnit(name, self.pipeline, meter, step)
-        return self._sparse[name].average(grad, self.comm, self.runner.seed)
+        unit, runner = self._sparse[name], self.runner
+        return unit.average(grad, self.comm, runner.seed, runner.nodes)
 
     def refuse(self, grads: Iterable[Tensor], bad_here: list[str], bad_ranks: list[int]) -> None:
         """What a step with NaN or Inf comes to. The state is as it was before the step."""
