@@ -19,6 +19,8 @@ from thinwire.feedback import Momentum
 from thinwire.policy.network import Link, Network
 
 TIMEOUT = timedelta(seconds=15)
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=NO_GPU)]
 SHAPES = {"a": (40, 30), "b": (7,), "c": (900,)}
 WAYS = ("topk", "ok-topk", "bf16", "union", "topk-dsa")
 
@@ -104,29 +106,29 @@ def promising():
         Chooser._predict = predict
 
 
-def through_every_way(group, rank, size, node_size, steps):
+def through_every_way(group, rank, size, node_size, steps, device):
     """All gradients given, all updates taken, all that waits in the end: they must balance."""
     auto = small_auto("topk", "union", "ok-topk")
     sync = tw.Synchronizer(auto, group, node_size=node_size, timeout=TIMEOUT)
     with promising():
-        return balanced(sync, group, rank, steps)
+        return balanced(sync, group, rank, steps, device)
 
 
-def balanced(sync, group, rank, steps):
+def balanced(sync, group, rank, steps, device):
     balance = {n: torch.zeros(s, dtype=torch.float64).flatten() for n, s in SHAPES.items()}
     ways, updates = set(), []
     for step in range(steps):
-        grads = gradients(rank, step)
+        grads = {name: grad.to(device) for name, grad in gradients(rank, step).items()}
         for name, grad in grads.items():
-            balance[name] += grad.double().flatten()
+            balance[name] += grad.double().flatten().cpu()
         sync.average_all(grads)
-        updates.append(digest(*grads.values()))
+        updates.append(digest(*(grad.cpu() for grad in grads.values())))
         for name, update in grads.items():
-            balance[name] -= update.double().flatten()
+            balance[name] -= update.double().flatten().cpu()
         ways |= {type(u.pipeline.collective).__name__ for u in sync._units.values()}
     for name, saved in sync.state_dict()["tensors"].items():
         if "feedback/residual" in saved:
-            balance[name] -= saved["feedback/residual"].double()
+            balance[name] -= saved["feedback/residual"].double().cpu()
     everything = torch.cat(list(balance.values()))
     dist.all_reduce(everything, group=group)
     return everything.abs().max().item(), updates, sorted(ways), sync.explain()
@@ -213,9 +215,10 @@ def test_it_looks_again_and_goes_back_to_dense(cluster):
     assert cluster.run(looks_again, 2) == [("topk", "dense")] * 2
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("node_size", [1, 2])
-def test_nothing_is_lost_from_way_to_way(cluster, node_size):
-    answers = cluster.run(through_every_way, 4, node_size, 24)
+def test_nothing_is_lost_from_way_to_way(cluster, node_size, device):
+    answers = cluster.run(through_every_way, 4, node_size, 24, device)
     gap, updates, ways, told = answers[0]
     assert gap < 1e-4
     assert all(answer[1] == updates for answer in answers)
