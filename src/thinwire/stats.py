@@ -63,7 +63,10 @@ def total_cost(costs: Iterable[Cost]) -> Cost:
 
 
 class Meter:
-    """Counts for one unit. On CUDA, phases are timed by events, without any synchronisation."""
+    """Counts for one unit. On CUDA, phases are timed by events, without any synchronisation.
+
+    Where the device waits for the host, as it does after the check for NaN, the wait counts.
+    """
 
     def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
         self.sizes = sizes

@@ -30,7 +30,7 @@ def setting(field: str, value: Any) -> str:
     if value is None:
         return ""
     match field:
-        case "workers" | "threads":
+        case "workers" | "threads" | "payloads":
             return f"{value} {field if value != 1 else field[:-1]}"
         case "n":
             return f"{short(value)} elements"

@@ -1,8 +1,12 @@
 """The same bytes on a GPU as on the CPU, and no waiting for the GPU on the way out."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from thinwire.codec import BloomIndex, Pair
+from thinwire.codec.index.bloom import POLICIES, Policy
 from thinwire.types import Selection, Sparse
 
 from .cases import PAIRS, bits_of, context, random_sparse, random_values
@@ -42,7 +46,26 @@ def test_gpu_and_cpu_write_and_read_the_same(name: str, form: str) -> None:
     assert torch.equal(bits_of(gpu_out.cpu()), bits_of(out))
 
 
-SIZED_BY_THEIR_DATA = {"rice+raw", "varint+raw", "rle+raw", "huffman+raw"}
+@pytest.mark.parametrize("policy", POLICIES)
+def test_bloom_filters_find_the_same(policy: Policy) -> None:
+    """With the values at hand that were not selected."""
+    dense = random_values(5000, torch.float32, seed=3)
+    indices = random_sparse(5000, 303).indices
+    pair = Pair(BloomIndex(policy, fpr=0.01))
+    wires, found = [], []
+    for device in ("cpu", "cuda"):
+        ctx = replace(context(), dense=dense.to(device))
+        s = Sparse(indices.to(device), dense[indices].to(device), 5000)
+        wires.append(pair.encode(s, ctx))
+        found.append(pair.decode(wires[-1], ctx))
+    assert wires[1].is_cuda and torch.equal(wires[1].cpu(), wires[0])
+    ours, theirs = found
+    assert isinstance(ours, Sparse) and isinstance(theirs, Sparse)
+    assert torch.equal(theirs.indices.cpu(), ours.indices)
+    assert torch.equal(bits_of(theirs.values.cpu()), bits_of(ours.values))
+
+
+SIZED_BY_THEIR_DATA = {"rice+raw", "varint+raw", "rle+raw", "huffman+raw", "raw+3lc"}
 ON_THE_HOST = {"deflate", "zstd", "quantile", "fit_poly", "fit_dexp"}
 WAITING = {name for name, pair in PAIRS.items() if pair.value.name in ON_THE_HOST}
 

@@ -62,6 +62,8 @@ PARTS = {
     "empty": (130, (0, 0)),
     "everything": (300, (300,) * 4),
     "tiny": (1, (1, 1, 1)),
+    "few places": (40, (30,) * 6),
+    "spread": (9000, (60, 0, 50, 40)),
     "many": (1500, (40,) * 33),
 }
 
@@ -118,12 +120,18 @@ def test_a_cluster_in_one_place(case: Case) -> None:
     assert bits(param) == bits(expected)
 
 
+STEPS = pytest.mark.parametrize("shape", ["mixed", "few places", "spread"])
+
+
 @CASES
+@STEPS
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_sgd_steps_where_the_parts_are_and_nowhere_else(case: Case, dtype: torch.dtype) -> None:
+def test_sgd_steps_where_the_parts_are_and_nowhere_else(
+    case: Case, shape: str, dtype: torch.dtype
+) -> None:
     skip_truncation(case, dtype)
-    numel = 2000
-    parts = some(numel, (300, 0, 170, 400))
+    numel, counts = PARTS[shape]
+    parts = some(numel, counts)
     before = torch.randn(numel).to(dtype)
     untouched = one_after_the_other(parts, dtype, numel) == 0
     before[untouched] = -0.0
@@ -135,11 +143,12 @@ def test_sgd_steps_where_the_parts_are_and_nowhere_else(case: Case, dtype: torch
 
 
 @CASES
+@STEPS
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_adam_is_the_reference_bit_for_bit(case: Case, dtype: torch.dtype) -> None:
+def test_adam_is_the_reference_bit_for_bit(case: Case, shape: str, dtype: torch.dtype) -> None:
     skip_truncation(case, dtype)
-    numel = 3000
-    parts = some(numel, (300, 0, 170, 900))
+    numel, counts = PARTS[shape]
+    parts = some(numel, counts)
     state = [
         torch.randn(numel).to(dtype),
         torch.randn(numel).to(dtype),

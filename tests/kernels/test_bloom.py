@@ -1,11 +1,15 @@
-"""Bloom filters: nothing is lost, the rate is honest, Numba and torch agree bit for bit."""
+"""Bloom filters: nothing is lost, the rate is honest, all implementations agree bit for bit."""
+
+from importlib import import_module
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.kernels.bloom import insert, numba, positives, reference, resolve
+from thinwire.kernels.bloom import Filter, insert, numba, positives, reference, resolve
+
+from .implementations import Case, cases
 
 SETS = st.sets(st.integers(0, 999), max_size=60).map(
     lambda rows: torch.tensor(sorted(rows), dtype=torch.int64)
@@ -60,3 +64,29 @@ def test_the_search_stops() -> None:
     filter = insert(torch.arange(100), 64, 1, salt=0)  # all bits set or nearly
     assert positives(filter, 2**24, most=10).numel() <= 2**20
     assert numba.positives(filter, 0, 0).numel() == 0
+
+
+@pytest.mark.parametrize("case", cases("bloom"))
+@pytest.mark.parametrize(("count", "hashes"), [(0, 3), (1, 1), (400, 10)])
+def test_all_are_the_reference_on_much(case: Case, count: int, hashes: int) -> None:
+    """In two shares where an implementation has them."""
+    rows, salt = 9001, 2**64 - 3
+    held = torch.randperm(rows, generator=torch.Generator().manual_seed(1))[:count].sort().values
+    words = reference.insert(held, 1 + 15 * count, hashes, salt)
+    filter = case.run(insert, held, 1 + 15 * count, hashes, salt)
+    assert torch.equal(filter.words.cpu(), words)
+    found = case.run(positives, filter, rows)
+    expected = reference.positives(Filter(words, 1 + 15 * count, hashes, salt), rows, rows)
+    assert torch.equal(found.cpu(), expected)
+
+
+@pytest.mark.parametrize("case", cases("bloom"))
+def test_nothing_is_lost_between_chunks(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module(f"thinwire.kernels.bloom.{case.implementation}")
+    chunk = "_CHUNK" if case.implementation == "reference" else "CHUNK"
+    monkeypatch.setattr(module, chunk, 700)
+    held = torch.arange(0, 2000, 7)
+    filter = case.run(insert, held, 4000, 10, 3)
+    expected = numba.positives(insert(held, 4000, 10, 3), 2000, 2000)
+    assert torch.equal(case.run(positives, filter, 2000).cpu(), expected)
+    assert case.run(positives, filter, 2000, 10).numel() > 10

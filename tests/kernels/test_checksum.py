@@ -1,11 +1,14 @@
-"""One checksum: Numba and torch agree bit for bit, and no damage to one word escapes it."""
+"""One checksum: all implementations agree bit for bit, no damage to one word escapes it."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from thinwire.kernels.checksum import checksum, numba, reference
+
+from .implementations import Case, cases
 
 MASK = (1 << 64) - 1
 
@@ -26,10 +29,14 @@ def test_numba_is_the_reference(words: Tensor, first: int) -> None:
     assert int(ours) == int(reference.checksum(words, first)) == int(checksum(words, first))
 
 
-def test_numba_is_the_reference_on_much() -> None:
+@pytest.mark.parametrize("case", cases("checksum"))
+@pytest.mark.parametrize(("count", "first"), [(0, 3), (1, 2**40), (7001, 0), (7001, 1)])
+def test_all_are_the_reference_on_much(case: Case, count: int, first: int) -> None:
     draw = torch.Generator().manual_seed(3)
-    words = torch.randint(-(2**63), 2**63 - 1, (100_003,), generator=draw)
-    assert int(numba.checksum(words)) == int(reference.checksum(words))
+    words = torch.randint(-(2**63), 2**63 - 1, (count,), generator=draw)
+    found = case.run(checksum, words, first)
+    assert found.dtype == torch.int64 and found.dim() == 0
+    assert int(found) == int(reference.checksum(words, first))
 
 
 def test_by_hand() -> None:

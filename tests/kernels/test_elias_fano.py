@@ -1,10 +1,13 @@
-"""Low bits apart from high parts: the layout, and Numba and torch bit for bit the same."""
+"""Low bits apart from high parts: the layout, and all implementations bit for bit the same."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.kernels.elias_fano import low_words, numba, reference
+from thinwire.kernels.elias_fano import join, low_words, numba, reference, split
+
+from .implementations import Case, cases
 
 NUMBERS = st.lists(st.integers(0, 2**62 - 1), max_size=100).map(sorted)
 
@@ -26,7 +29,9 @@ def check(numbers: torch.Tensor, low_bits: int) -> None:
     assert words.numel() == low_words(count, low_bits) + (size + 63) // 64
     assert torch.equal(numba.split(numbers, low_bits, size), words)
     for module in (reference, numba):
-        assert torch.equal(module.join(words, count, low_bits), numbers)
+        joined, found = module.join(words, count, low_bits)
+        assert torch.equal(joined, numbers)
+        assert int(found) == count
 
 
 def test_by_hand() -> None:
@@ -35,3 +40,22 @@ def test_by_hand() -> None:
     low, high = words.tolist()
     assert low == 0b00_11_00_00_01
     assert high == sum(1 << bit for bit in (1 + 0, 2 + 1, 2 + 2, 3 + 3, 8 + 4))
+
+
+@pytest.mark.parametrize("case", cases("elias_fano"))
+@pytest.mark.parametrize("low_bits", [0, 1, 6, 33, 62])
+@pytest.mark.parametrize("count", [0, 1, 1501])
+def test_all_are_the_reference_on_much(case: Case, count: int, low_bits: int) -> None:
+    draw = torch.Generator().manual_seed(count)
+    high = torch.randint(5 if low_bits < 60 else 2, (count,), generator=draw).cumsum(0)
+    high = high.clamp(max=(1 << (63 - low_bits)) - 1)
+    numbers = (high << low_bits) + torch.randint(1 << low_bits, (count,), generator=draw)
+    size = int(high[-1]) + count if count else 0
+    words = reference.split(numbers, low_bits, size)
+    assert torch.equal(case.run(split, numbers, low_bits, size).cpu(), words)
+    joined, found = case.run(join, words, count, low_bits)
+    assert torch.equal(joined.cpu(), numbers)
+    assert int(found) == count
+    if count:
+        words[-1] ^= 1 << 62  # one bit more or less
+        assert int(case.run(join, words, count, low_bits)[1]) in (count - 1, count + 1)

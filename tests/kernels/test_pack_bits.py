@@ -1,4 +1,4 @@
-"""Bit packing: exact size, exact inverse, Numba and torch bit for bit the same."""
+"""Bit packing: exact size, exact inverse, all implementations bit for bit the same."""
 
 import pytest
 import torch
@@ -8,6 +8,8 @@ from torch import Tensor
 
 from thinwire.errors import WireFormatError
 from thinwire.kernels.pack_bits import numba, pack_bits, packed_bytes, reference, unpack_bits
+
+from .implementations import Case, cases
 
 
 def codes_of(count: int, bits: int, seed: int) -> Tensor:
@@ -27,6 +29,21 @@ def test_numba_is_the_reference_and_both_invert(bits: int, count: int, seed: int
         out = unpack(packed, count, bits)
         assert out.dtype == torch.int32
         assert torch.equal(out, codes)
+
+
+@pytest.mark.parametrize("case", cases("pack_bits"))
+@pytest.mark.parametrize("bits", range(1, 17))
+@pytest.mark.parametrize("count", [0, 1, 13, 5001])
+def test_all_are_the_reference_on_much(case: Case, count: int, bits: int) -> None:
+    """Codes have bits that do not belong; bytes begin anywhere."""
+    draw = torch.Generator().manual_seed(bits)
+    wild = torch.randint(-(2**31), 2**31 - 1, (count,), generator=draw, dtype=torch.int32)
+    packed = reference.pack_bits(wild, bits)
+    assert torch.equal(case.run(pack_bits, wild, bits).cpu(), packed)
+    elsewhere = case.place(torch.cat((packed[:0].new_zeros(3), packed)))[3:]
+    out = case.run(unpack_bits, elsewhere, count, bits)
+    assert out.dtype == torch.int32
+    assert torch.equal(out.cpu(), wild & ((1 << bits) - 1))
 
 
 @settings(max_examples=100, deadline=None)

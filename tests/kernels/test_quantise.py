@@ -1,4 +1,4 @@
-"""Stochastic rounding: Numba and torch draw the same, and the draw is `hash_to_unit`'s."""
+"""Stochastic rounding: all implementations draw the same, and the draw is `hash_to_unit`'s."""
 
 import pytest
 import torch
@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from thinwire.kernels.quantise import numba, quantise, reference
 from thinwire.rng import hash_to_unit
+
+from .implementations import Case, cases
 
 SEEDS = st.integers(0, 2**63 - 1)
 
@@ -31,11 +33,23 @@ def test_numba_is_the_reference(count: int, seed: int, top: float, dtype: torch.
     assert ((expected - heights).abs() < 1).all()
 
 
+@pytest.mark.parametrize("case", cases("quantise"))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_height_goes_up_if_its_number_is_below_the_fraction(dtype: torch.dtype) -> None:
+def test_a_height_goes_up_if_its_number_is_below_the_fraction(
+    case: Case, dtype: torch.dtype
+) -> None:
     seed = 2**63 - 25
-    drawn = hash_to_unit(torch.arange(1000), seed)
-    for implementation in (reference, numba):
-        assert (implementation.quantise(drawn.to(dtype), seed) == 0).all()
-        above = drawn.to(dtype) + 2.0**-24
-        assert (implementation.quantise(above, seed) == 1).all()
+    drawn = hash_to_unit(torch.arange(1500), seed)
+    assert (case.run(quantise, drawn.to(dtype), seed) == 0).all()
+    assert (case.run(quantise, drawn.to(dtype) + 2.0**-24, seed) == 1).all()
+
+
+@pytest.mark.parametrize("case", cases("quantise"))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("count", [0, 1, 3001])
+def test_all_are_the_reference_on_much(case: Case, count: int, dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(count)
+    heights = torch.rand(count, generator=draw, dtype=dtype) * 32767
+    steps = case.run(quantise, heights, 5)
+    assert steps.dtype == torch.int32
+    assert torch.equal(steps.cpu(), reference.quantise(heights, 5))

@@ -1,4 +1,4 @@
-"""The sum of sparse parts: unique ascending indices, one fixed order, Numba = torch bit for bit."""
+"""The sum of sparse parts: unique ascending indices, one fixed order, the same bits everywhere."""
 
 import pytest
 import torch
@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from thinwire.kernels import use
 from thinwire.kernels.region_reduce import common, numba, reference, region_reduce
 from thinwire.types import Sparse
+
+from .implementations import Case, cases
 
 IMPLEMENTATIONS = (reference.region_reduce, numba.region_reduce)
 
@@ -85,11 +86,32 @@ def test_a_huge_region_costs_no_memory():
     assert total.values.tolist() == [1, 3, 3, 1]
 
 
-@pytest.mark.parametrize("implementation", ["reference", "numba"])
-def test_choice_is_respected(implementation):
-    parts = [part(1000, 100, i) for i in range(3)]
-    with use(implementation):
-        assert same(region_reduce(parts, 1000), reference.region_reduce(parts, 1000))
+SIZES = {
+    "some": (1000, (100, 300, 200)),
+    "mixed": (5000, (1300, 0, 17, 2500, 1)),
+    "many": (300, (40,) * 33),
+    "everything": (259, (259,) * 4),
+    "one": (70, (30,)),
+    "nothing": (70, (0, 0)),
+    "far": (2**34, (200, 300)),
+}
+
+
+@pytest.mark.parametrize("case", cases("region_reduce"))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", SIZES)
+def test_every_device_gives_the_reference_s_bits(case: Case, name: str, dtype: torch.dtype) -> None:
+    numel, counts = SIZES[name]
+    parts = [part(min(numel, 5000), count, i, dtype) for i, count in enumerate(counts)]
+    for one in parts:
+        one.values[::7] = -0.0
+        one.indices.add_(max(0, numel - 5000))
+    there = [
+        Sparse(one.indices.to(case.device), one.values.to(case.device), numel) for one in parts
+    ]
+    total = case.run(region_reduce, there, numel)
+    here = Sparse(total.indices.cpu(), total.values.cpu(), total.numel, total.ordered)
+    assert same(here, reference.region_reduce(parts, numel))
 
 
 @settings(max_examples=200, deadline=None)

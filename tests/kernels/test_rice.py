@@ -1,10 +1,13 @@
-"""Rice's numbers: quotients added up, remainders kept; Numba and torch the same."""
+"""Rice's numbers: quotients added up, remainders kept; all implementations the same."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.kernels.rice import numba, reference
+from thinwire.kernels.rice import from_indices, numba, reference, to_indices
+
+from .implementations import Case, cases
 
 SETS = st.sets(st.integers(0, 2**62 - 2), max_size=80).map(sorted)
 
@@ -52,7 +55,41 @@ def test_what_does_not_fit_is_found_alike(numbers: list[int], low_bits: int, row
         assert out.tolist() == ours.tolist() == expected
 
 
-def test_disorder_is_told() -> None:
-    for module in (reference, numba):
-        for indices in ([3, 1], [4, 4], [-1, 2]):
-            assert not module.from_indices(torch.tensor(indices), 3)[1]
+everywhere = pytest.mark.parametrize("case", cases("rice"))
+
+
+@everywhere
+@pytest.mark.parametrize("low_bits", [0, 5, 62])
+@pytest.mark.parametrize("count", [0, 1, 5003])
+def test_all_are_the_reference_on_much(case: Case, count: int, low_bits: int) -> None:
+    draw = torch.Generator().manual_seed(count)
+    indices = torch.randint(1, 100, (count,), generator=draw).cumsum(0) - 1
+    rows = int(indices[-1]) + 1 if count else 1
+    expected, _ = reference.from_indices(indices, low_bits)
+    numbers, ascending = case.run(from_indices, indices, low_bits)
+    assert torch.equal(numbers.cpu(), expected)
+    assert bool(ascending) and ascending.dim() == 0
+    out, sound = case.run(to_indices, expected.clone(), low_bits, rows)
+    assert torch.equal(out.cpu(), indices)
+    assert bool(sound) and sound.dim() == 0
+    assert bool(case.run(to_indices, expected.clone(), low_bits, rows - 1)[1]) == (count == 0)
+
+
+@everywhere
+@pytest.mark.parametrize("indices", [[3, 1], [4, 4], [-1, 2], [*range(2000), 1999]])
+def test_disorder_is_told(case: Case, indices: list[int]) -> None:
+    assert not case.run(from_indices, torch.tensor(indices), 3)[1]
+
+
+@everywhere
+@pytest.mark.parametrize("numbers", [[2**62 - 1] * 3, [2**62, 2**62 + 5, 2**62 + 2**61], [8, 0]])
+@pytest.mark.parametrize("low_bits", [0, 3, 62])
+def test_sums_that_pass_the_largest_number_are_told(
+    case: Case, numbers: list[int], low_bits: int
+) -> None:
+    given_numbers = torch.tensor(numbers)
+    expected, sound = reference.to_indices(given_numbers.clone(), low_bits, 2**63 - 1)
+    out, also_sound = case.run(to_indices, given_numbers.clone(), low_bits, 2**63 - 1)
+    assert bool(sound) == bool(also_sound)
+    if sound:
+        assert torch.equal(out.cpu(), expected)

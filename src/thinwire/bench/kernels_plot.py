@@ -46,5 +46,7 @@ _OURS = ("reference", "numba", "triton")
 def _series(rows: list[Row]) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        found.setdefault(f"{row['op']} ({row['impl']})", []).append(row)
+        op, payloads = row["op"], row["payloads"]
+        name = op if payloads is None else f"{op} {payloads}"
+        found.setdefault(f"{name} ({row['impl']})", []).append(row)
     return found

@@ -83,9 +83,9 @@ def pack(header: Header, index_part: Tensor, value_part: Tensor) -> Tensor:
 
     wire = torch.empty(_aligned(value_end), dtype=torch.uint8, device=value_part.device)
     wire[HEADER_BYTES:index_end] = index_part
-    wire[index_end:value_start] = 0
     wire[value_start:value_end] = value_part
-    wire[value_end:] = 0
+    for start, end in _padding(index_end, value_end):
+        wire[start:end] = 0
 
     words = wire.view(torch.int64)
     front = _front_words(header, index_part.numel(), value_part.numel())
@@ -133,9 +133,9 @@ def unpack(wire: Tensor) -> Message:
         )
 
     # From here on the bytes are as they were sent, but the sender may still be wrong.
-    padding = torch.cat((wire[index_end:value_start], wire[value_end:]))
-    if padding.numel() and bool(padding.any()):
-        raise WireFormatError(f"padding must be zero, found {padding.tolist()}")
+    for start, end in _padding(index_end, value_end):
+        if any(padding := wire[start:end].tolist()):
+            raise WireFormatError(f"padding must be zero, found {padding}")
     if flags & ~(_DENSE | _ORDERED | _ROWS):
         raise WireFormatError(f"flags must be a sum of 1, 2 and 4, found {flags:#x}")
     if dtype not in DTYPES:
@@ -183,6 +183,11 @@ def _front_words(header: Header, index_bytes: int, value_bytes: int) -> Tensor:
         header.width, header.numel, header.count, index_bytes, value_bytes,
     )  # fmt: skip
     return torch.frombuffer(bytearray(front), dtype=torch.int64)
+
+
+def _padding(*ends: int) -> list[tuple[int, int]]:
+    """From where to where there is padding, after parts that end there."""
+    return [(end, _aligned(end)) for end in ends if end % 8]
 
 
 def _aligned(length: int) -> int:

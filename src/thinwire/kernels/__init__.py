@@ -5,6 +5,7 @@ device; `numba.py` and `triton.py` compute the same bits faster on the CPU and o
 folder's `__init__.py` asks `chosen` which one to run, and imports only that one.
 """
 
+import os
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Literal, get_args
@@ -57,7 +58,10 @@ def chosen(device: torch.device, built: tuple[Implementation, ...]) -> Implement
 
     The preferred one where the operation has it and the device can run it, else the fastest.
     """
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    runs = {"reference": True, "numba": device.type == "cpu"}
+    runs["triton"] = device.type == "cuda" or interpreted
     for candidate in (_preferred, _FASTEST.get(device.type)):
-        if candidate in built and (candidate != "numba" or device.type == "cpu"):
+        if candidate in built and runs[candidate]:
             return candidate
     return "reference"

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thinwire.words import setting
 from thinwire.results import Row
+from thinwire.words import setting
 
 
 @dataclass(frozen=True)

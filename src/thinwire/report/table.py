@@ -5,8 +5,8 @@ from html import escape
 from typing import Any
 
 from thinwire.report.kinds import Kind
-from thinwire.words import rate
 from thinwire.results import Row
+from thinwire.words import rate
 
 # What a reader picks rows by. All other columns are results, or found by the text filter.
 CHOICES = frozenset(

@@ -36,7 +36,11 @@ class AscendingIndex(ABC):
             if ordered
             else RawIndex().encode(indices, rows, ordered)
         )
-        return torch.cat((body, body.new_full((1,), _ASCENDING if ordered else _AS_GIVEN)))
+        # Copied and not concatenated: of unaligned lengths that takes four times as long on CUDA.
+        part = body.new_empty(body.numel() + 1)
+        part[:-1] = body
+        part[-1:].fill_(_ASCENDING if ordered else _AS_GIVEN)
+        return part
 
     def decode(self, part: Tensor, count: int, rows: int) -> Tensor:
         """The indices, from a body of either form."""

@@ -6,10 +6,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from thinwire.codec.index.ascending import AscendingIndex, as_words, check_on_cpu, refuse_rows
-from thinwire.codec.index.packed import spare_bits
+from thinwire.codec.index.packed import fetch, last_word, spare_bits
 from thinwire.codec.parts import as_bytes, expect_bytes
 from thinwire.errors import RecipeError, WireFormatError
-from thinwire.kernels.bitmap import count_bits, positions, set_bits, words_for
+from thinwire.kernels.bitmap import positions, set_bits, words_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,10 @@ class BitmapIndex(AscendingIndex):
         refuse_rows(rows, WireFormatError)
         expect_bytes(body, 8 * words_for(rows), f"a bit for each of {rows} rows")
         words = as_words(body)
-        if spare_bits(words, rows):
+        indices, bits = positions(words, count)
+        found, last = fetch(bits, last_word(words))
+        if spare_bits(last, rows):
             raise WireFormatError(f"the bits after row {rows - 1} must be zero")
-        found = count_bits(words)
         if found != count:
             raise WireFormatError(f"{count} bits must be set, found {found}")
-        return positions(words, count)
+        return indices

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.index.ascending import as_words, refuse_rows
-from thinwire.codec.index.packed import spare_bits
+from thinwire.codec.index.packed import last_word, spare_bits
 from thinwire.codec.parts import as_bytes
 from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.bitmap import count_bits, words_for
@@ -116,7 +116,7 @@ def settings_of(part: Tensor, rows: int) -> tuple[Filter, Policy]:
     if size > MOST_BITS or not 1 <= hashes <= _MOST_HASHES or policy >= len(POLICIES) or zero:
         raise WireFormatError(f"no such settings: {size} bits, {hashes} hashes, policy {policy}")
     words = as_words(part[: -_SETTINGS.size])
-    if words.numel() != words_for(size) or spare_bits(words, size):
+    if words.numel() != words_for(size) or spare_bits(int(last_word(words)), size):
         raise WireFormatError(f"{size} bits must fill {words.numel()} words, the rest zero")
     if size and size < _fewest_bits(rows):
         raise WireFormatError(f"{rows} rows take {_fewest_bits(rows)} bits or more, found {size}")

@@ -6,10 +6,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from thinwire.codec.index.ascending import AscendingIndex, as_words, check_on_cpu
-from thinwire.codec.index.packed import spare_bits
+from thinwire.codec.index.packed import fetch, last_word, spare_bits
 from thinwire.codec.parts import as_bytes, expect_bytes
 from thinwire.errors import WireFormatError
-from thinwire.kernels.bitmap import count_bits, words_for
+from thinwire.kernels.bitmap import words_for
 from thinwire.kernels.elias_fano import join, low_words, split
 
 
@@ -37,12 +37,16 @@ class EliasFanoIndex(AscendingIndex):
         start = low_words(count, low_bits)
         expect_bytes(body, 8 * (start + words_for(vector_bits)), f"{count} indices below {rows}")
         words = as_words(body)
-        if spare_bits(words[:start], count * low_bits) or spare_bits(words, vector_bits):
+        indices, bits = join(words, count, low_bits)
+        ascending = (indices[1:] > indices[:-1]).all()
+        found, sound, largest, *last = fetch(
+            bits, ascending, last_word(indices), last_word(words[:start]), last_word(words)
+        )
+        if spare_bits(last[0], count * low_bits) or spare_bits(last[1], vector_bits):
             raise WireFormatError("the bits after the last index must be zero")
-        if count_bits(words[start:]) != count:
+        if found != count:
             raise WireFormatError(f"the vector must hold {count} numbers")
-        indices = join(words, count, low_bits)
-        if count and (int(indices[-1]) >= rows or not bool((indices[1:] > indices[:-1]).all())):
+        if count and (largest >= rows or not sound):
             raise WireFormatError(f"indices must ascend and be in [0, {rows})")
         return indices
 

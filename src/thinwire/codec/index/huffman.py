@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.index.ascending import AscendingIndex, as_words, from_gaps, to_gaps
-from thinwire.codec.index.packed import spare_bits
+from thinwire.codec.index.packed import last_word, spare_bits
 from thinwire.codec.parts import as_bytes
 from thinwire.errors import WireFormatError
 from thinwire.kernels import huffman
@@ -57,7 +57,7 @@ class HuffmanIndex(AscendingIndex):
         if 64 * words.numel() < count:
             raise WireFormatError(f"{count} gaps take a bit or more each")
         gaps, used = huffman.decode(words, count, code)
-        if used < 0 or words_for(used) != words.numel() or spare_bits(words, used):
+        if used < 0 or words_for(used) != words.numel() or spare_bits(int(last_word(words)), used):
             raise WireFormatError(f"{count} gaps must fill {words.numel()} words")
         return from_gaps(gaps, rows)
 

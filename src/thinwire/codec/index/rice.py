@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.index.ascending import AscendingIndex, as_words, check_order
-from thinwire.codec.index.packed import check_vector, spare_bits
+from thinwire.codec.index.packed import check_vector, fetch, last_word, spare_bits
 from thinwire.codec.parts import as_bytes
 from thinwire.errors import WireFormatError
 from thinwire.kernels.elias_fano import join, low_words, split
@@ -42,22 +42,28 @@ class RiceIndex(AscendingIndex):
         numbers, ascending = from_indices(indices, low_bits)
         size = 0
         if indices.numel():
-            ends = torch.stack((indices[-1], numbers[-1])).tolist()
-            check_order(ascending and ends[0] < rows, rows)
-            size = (ends[1] >> low_bits) + indices.numel()
+            sound, last, top = fetch(ascending, indices[-1], numbers[-1])
+            check_order(bool(sound) and last < rows, rows)
+            size = (top >> low_bits) + indices.numel()
         words = split(numbers, low_bits, size)
         return torch.cat((as_bytes(words), words.new_full((1,), low_bits, dtype=torch.uint8)))
 
     def _decode(self, body: Tensor, count: int, rows: int) -> Tensor:
-        low_bits = int(body[-1]) if body.numel() else -1
+        tail = bytes(body[-9:].tolist())  # the vector's last word, and b
+        low_bits = tail[-1] if tail else -1
         if not 0 <= low_bits <= _MOST_LOW_BITS:
             raise WireFormatError(f"low bits must be in 0 … {_MOST_LOW_BITS}, found {low_bits}")
         words = as_words(body[:-1])
         start = low_words(count, low_bits)
-        check_vector(words, start, count, rows >> low_bits)
-        if spare_bits(words[:start], count * low_bits):
+        last = int.from_bytes(tail[:-1], "little")
+        check_vector(last, words.numel() - start, count, rows >> low_bits)
+        numbers, bits = join(words, count, low_bits)
+        indices, ascending = to_indices(numbers, low_bits, rows)
+        found, sound, low_end = fetch(bits, ascending, last_word(words[:start]))
+        if spare_bits(low_end, count * low_bits):
             raise WireFormatError("the bits after the last remainder must be zero")
-        indices, sound = to_indices(join(words, count, low_bits), low_bits, rows)
+        if found != count:
+            raise WireFormatError(f"the vector must hold {count} numbers, found {found}")
         if not sound:
             raise WireFormatError(f"gaps must lead to indices in [0, {rows})")
         return indices

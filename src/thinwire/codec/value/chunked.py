@@ -6,21 +6,12 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from thinwire.codec.parts import expect_bytes
-from thinwire.codec.value.chunks import (
-    check_chunk,
-    each_value,
-    in_chunks,
-    join,
-    largest_magnitudes,
-    rounded_up,
-    shares,
-    take_apart,
-)
-from thinwire.codec.value.numeric import row_sums
+from thinwire.codec.value.chunks import check_chunk, join, take_apart
 from thinwire.errors import RecipeError, WireFormatError
-from thinwire.kernels.pack_bits import pack_bits, packed_bytes, unpack_bits
-from thinwire.kernels.quantise import quantise
+from thinwire.kernels.chunk_codes import from_points, to_points
+from thinwire.kernels.chunk_codes.chunks import each_value, in_chunks
+from thinwire.kernels.chunk_codes.reference import points_of
+from thinwire.kernels.pack_bits import check_packed, pack_bits
 
 Rounding = Literal["nearest", "stochastic"]
 ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
@@ -73,13 +64,8 @@ class ChunkedValue:
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """The settings, the scales and the codes."""
-        rows = in_chunks(values, self.chunk)
-        scales = self._reach(rows, values.numel())
-        codes = self._codes(rows, scales, seed)
-        if self._fits:
-            scales = _best_scales(rows, codes, scales, values.numel())
-        body = pack_bits(codes.view(-1)[: values.numel()], self.bits)
-        return join(self.bits, 0, self.chunk, scales, body)
+        scales, codes = to_points(values, self.chunk, self.bits, seed if self.unbiased else None)
+        return join(self.bits, 0, self.chunk, scales, pack_bits(codes, self.bits))
 
     def decode(self, part: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         """Points of the grids."""
@@ -87,18 +73,17 @@ class ChunkedValue:
         bits = opened.first
         if bits not in WIDTHS or opened.second:
             raise WireFormatError(f"no such settings: bits {bits}, {opened.second}")
-        expect_bytes(opened.body, packed_bytes(count, bits), f"{count} codes of {bits} bits")
-        codes = unpack_bits(opened.body, count, bits)
-        points = _grid(bits, part.device).to(dtype).index_select(0, codes)
-        return points.mul_(each_value(opened.scales, opened.chunk, count))
+        check_packed(opened.body, count, bits)
+        values, sound = from_points(opened.body, opened.scales, count, opened.chunk, bits, dtype)
+        if not bool(sound):
+            raise WireFormatError("scales must not be negative")
+        return values
 
     def error_bound(self, values: Tensor) -> Tensor:
         """A step, or half of one; the rounding of the values' dtype, and what saturates."""
         rows = in_chunks(values, self.chunk)
         chunk, count = rows.shape[1], values.numel()
-        reach = sent = self._reach(rows, count)
-        if self._fits:
-            sent = _best_scales(rows, self._codes(rows, reach, 0), reach, count)
+        reach, sent, _ = points_of(rows, count, self.bits, 0 if self.unbiased else None)
         reach, sent = (each_value(scales.double(), chunk, count) for scales in (reach, sent))
         form = torch.finfo(values.dtype)
         rounding = 4 * form.eps * torch.maximum(reach, sent) + form.tiny * form.eps
@@ -108,52 +93,7 @@ class ChunkedValue:
             torch.maximum(reach * steps / _top(self.bits), beyond) + (sent - reach).abs() + rounding
         )
 
-    @property
-    def _fits(self) -> bool:
-        """Whether the scale follows from the points."""
-        return self.bits == 2 and not self.unbiased
-
-    def _reach(self, rows: Tensor, count: int) -> Tensor:
-        """Where each chunk's grid ends while points are chosen, in float32."""
-        largest = largest_magnitudes(rows)
-        if not self._fits or not count:
-            return largest
-        members = torch.full_like(largest, rows.shape[1], dtype=torch.float64)
-        members[-1] = count - (rows.shape[0] - 1) * rows.shape[1]
-        mean_square = row_sums(rows.double().square()) / members
-        return torch.minimum(largest, rounded_up(1.5 * mean_square.sqrt_()))
-
-    def _codes(self, rows: Tensor, reach: Tensor, seed: int) -> Tensor:
-        """The point of each value, row by row; any for those that fill up the last row."""
-        half = _top(self.bits) / 2
-        heights = shares(rows, reach).clamp_(-1, 1).mul_(half).add_(half)
-        if self.unbiased:
-            return quantise(heights.view(-1), seed).view_as(rows)
-        return heights.add_(0.5).int()
-
-
-def _best_scales(rows: Tensor, codes: Tensor, reach: Tensor, count: int) -> Tensor:
-    """The scales that bring the points closest to the `count` values, by least squares.
-
-    Not above the largest magnitude, or they might overflow; with less than the best, too, the
-    points are closer than zero is.
-    """
-    points = _grid(2, rows.device).index_select(0, codes.view(-1))
-    points[count:] = 0
-    points = points.view_as(codes)
-    along = row_sums(points * rows.double())
-    best = along / row_sums(points.square())
-    best = torch.minimum(best.nan_to_num_(0).float(), largest_magnitudes(rows))
-    return torch.where(reach.isfinite(), best, reach)
-
 
 def _top(bits: int) -> int:
     """The highest code."""
     return (1 << bits) - 1
-
-
-def _grid(bits: int, device: torch.device) -> Tensor:
-    """The points, made on the host: by a plain number CUDA divides with another rounding."""
-    top = _top(bits)
-    grid = torch.arange(-top, top + 1, 2, dtype=torch.float64) / top
-    return grid.to(device, non_blocking=True)

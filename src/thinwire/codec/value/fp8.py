@@ -7,17 +7,15 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
-from thinwire.codec.value.chunks import (
+from thinwire.codec.value.chunks import check_chunk, join, take_apart
+from thinwire.errors import RecipeError, WireFormatError
+from thinwire.kernels.chunk_codes.chunks import (
     LARGEST,
-    check_chunk,
     each_value,
     in_chunks,
-    join,
     largest_magnitudes,
     shares,
-    take_apart,
 )
-from thinwire.errors import RecipeError, WireFormatError
 
 Format = Literal["e4m3", "e5m2"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -69,8 +67,8 @@ class Fp8Value:
             raise WireFormatError(f"no such settings: format {opened.first}, {opened.second}")
         expect_bytes(opened.body, count, f"{count} values in fp8")
         floats = opened.body.view(_DTYPES[FORMATS[opened.first]]).to(dtype)
-        if not bool(floats.isfinite().all()):
-            raise WireFormatError("codes must be finite, found those of NaN or Inf")
+        if not bool(floats.isfinite().all() & ~(opened.scales < 0).any()):
+            raise WireFormatError("codes must be finite and scales not negative")
         largest = torch.finfo(_DTYPES[FORMATS[opened.first]]).max
         # A tensor, since by a plain number CUDA divides with another rounding than the CPU.
         full = torch.full((), largest, dtype=dtype, device=part.device)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
-from thinwire.codec.value.numeric import saturate
+from thinwire.kernels._numeric import saturate
 
 
 class HalfValue:

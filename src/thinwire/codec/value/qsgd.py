@@ -1,29 +1,19 @@
 """A few bits a value: levels of each bucket's norm, rounded at random."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from thinwire.codec.parts import expect_bytes
-from thinwire.codec.value.chunks import (
-    LARGEST,
-    check_chunk,
-    each_value,
-    in_chunks,
-    join,
-    largest_magnitudes,
-    rounded_up,
-    shares,
-    take_apart,
-)
-from thinwire.codec.value.numeric import row_sums
+from thinwire.codec.value.chunks import check_chunk, join, take_apart
 from thinwire.errors import RecipeError, WireFormatError
-from thinwire.kernels.pack_bits import MOST_BITS, pack_bits, packed_bytes, unpack_bits
-from thinwire.kernels.quantise import quantise
+from thinwire.kernels.chunk_codes import Norm, from_levels, to_levels
+from thinwire.kernels.chunk_codes.chunks import LARGEST, each_value, in_chunks
+from thinwire.kernels.chunk_codes.reference import norms_of
+from thinwire.kernels.pack_bits import MOST_BITS, check_packed, pack_bits
 
-_NORMS = ("l2", "max")
+_NORMS: tuple[Norm, ...] = ("l2", "max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +42,7 @@ class QsgdValue:
 
     bits: int = 8
     bucket: int = 512
-    norm: Literal["l2", "max"] = "l2"
+    norm: Norm = "l2"
 
     def __post_init__(self) -> None:
         if not 2 <= self.bits <= MOST_BITS:
@@ -68,11 +58,7 @@ class QsgdValue:
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """The settings, the norms and the codes."""
-        buckets = in_chunks(values, self.bucket)
-        norms = self._norms(buckets)
-        heights = shares(buckets, norms).view(-1)[: values.numel()]
-        steps = quantise(heights.abs().mul_(self.levels), seed)
-        codes = torch.where(values < 0, -steps, steps).add_(self.levels)
+        norms, codes = to_levels(values, self.bucket, self.norm, self.levels, seed)
         body = pack_bits(codes, self.bits)
         return join(self.bits, _NORMS.index(self.norm), self.bucket, norms, body)
 
@@ -82,31 +68,24 @@ class QsgdValue:
         bits = opened.first
         if not 2 <= bits <= MOST_BITS or opened.second >= len(_NORMS):
             raise WireFormatError(f"no such settings: bits {bits}, norm {opened.second}")
-        expect_bytes(opened.body, packed_bytes(count, bits), f"{count} codes of {bits} bits")
-        codes = unpack_bits(opened.body, count, bits)
-        levels = _levels(bits)
-        if bool((codes > 2 * levels).any()):
-            raise WireFormatError(f"codes must not be above {2 * levels}")
-        each = each_value(opened.scales, opened.chunk, count)
-        # A tensor, since by a plain number CUDA divides with another rounding than the CPU.
-        full = torch.full((), levels, dtype=dtype, device=part.device)
-        return (codes - levels).to(dtype).div_(full).mul_(each)
+        check_packed(opened.body, count, bits)
+        values, sound = from_levels(opened.body, opened.scales, count, opened.chunk, bits, dtype)
+        if not bool(sound):
+            raise WireFormatError(
+                f"codes must not be above {2 * _levels(bits)}, and norms not negative"
+            )
+        return values
 
     def error_bound(self, values: Tensor) -> Tensor:
         """One level, the rounding of the values' dtype, and what saturates."""
         buckets = in_chunks(values, self.bucket)
-        norms = each_value(self._norms(buckets).double(), buckets.shape[1], values.numel())
+        norms = norms_of(buckets, self.norm).double()
+        norms = each_value(norms, buckets.shape[1], values.numel())
         size = values.abs().double()
         form = torch.finfo(values.dtype)
         rounding = 4 * form.eps * size + form.tiny * form.eps
         excess = (size - LARGEST).clamp(min=0)
         return norms / self.levels + rounding + excess
-
-    def _norms(self, buckets: Tensor) -> Tensor:
-        """Each bucket's norm, rounded up to float32."""
-        if self.norm == "max" or not buckets.numel():
-            return largest_magnitudes(buckets)
-        return rounded_up(row_sums(buckets.double().square()).sqrt_())
 
 
 def _levels(bits: int) -> int:

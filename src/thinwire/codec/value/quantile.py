@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
-from thinwire.codec.value.numeric import row_sums
 from thinwire.errors import RecipeError, WireFormatError
+from thinwire.kernels._numeric import row_sums
 from thinwire.kernels.pack_bits import MOST_BITS, pack_bits, packed_bytes, unpack_bits
 from thinwire.kernels.sort_ranks import sort_ranks
 
@@ -125,4 +125,5 @@ def bucket_means(ascending: Tensor, starts: Tensor) -> Tensor:
     # Divided first: the sum of large float64 values would overflow.
     shares = torch.where(inside, members / wide[:, None], 0)
     means = row_sums(shares).to(ascending.dtype)
-    return torch.maximum(torch.minimum(means, last), first)
+    # Zero is added so that it has one sign: devices differ in which of two zeros is the larger.
+    return torch.maximum(torch.minimum(means, last), first).add_(0.0)

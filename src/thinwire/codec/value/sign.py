@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
-from thinwire.codec.value.numeric import row_sums
 from thinwire.errors import WireFormatError
+from thinwire.kernels._numeric import row_sums
 from thinwire.kernels.pack_bits import pack_bits, packed_bytes, unpack_bits
 
 

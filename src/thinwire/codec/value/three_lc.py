@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from thinwire.codec.parts import as_bytes
-from thinwire.codec.value.numeric import saturate
 from thinwire.errors import RecipeError, WireFormatError
+from thinwire.kernels._numeric import saturate
 
 TRITS = 5
 ZEROS = 121  # the byte of five zeros: 1 + 3 + 9 + 27 + 81

@@ -96,23 +96,28 @@ def decode_adam(
 
 def _ready(parts: Sequence[Sparse], target: Tensor) -> list[Sparse]:
     """The parts that have elements: one index each, ascending, side by side in memory."""
-    _check_target(target, target.numel())
+    numel, device = target.numel(), target.device
+    _check_target(target, numel)
     for part in parts:
-        if part.numel != target.numel() or part.indices.device != target.device:
+        if part.numel != numel or part.indices.device != device:
             raise RecipeError(
                 f"a part of {part.numel} elements on {part.indices.device} cannot be decoded into "
-                f"{target.numel()} on {target.device}"
+                f"{numel} on {device}"
             )
         if part.values.dtype != parts[0].values.dtype:
             raise RecipeError(
                 f"all parts must have values of one dtype, not both {parts[0].values.dtype} "
                 f"and {part.values.dtype}"
             )
-    ordered = [part.elements().sorted() for part in parts if part.count]
-    return [
-        Sparse(part.indices.contiguous(), part.values.detach().contiguous(), part.numel)
-        for part in ordered
-    ]
+    return [_plain(part) for part in parts if part.count]
+
+
+def _plain(part: Sparse) -> Sparse:
+    part = part.elements().sorted()
+    indices, values = part.indices, part.values
+    if indices.is_contiguous() and values.is_contiguous() and not values.requires_grad:
+        return part  # as most are: with many small parts the host's time counts
+    return Sparse(indices.contiguous(), values.detach().contiguous(), part.numel)
 
 
 def _check_target(target: Tensor, numel: int) -> None:

@@ -1,10 +1,14 @@
 """Device functions of batched decoding: the parts' elements in a tile of the target, added up.
 
-The elements of all parts are read at once, each into a lane. Those with the same index agree on one
-lane to add up in: all write their lane's number to one place, and who wins does not matter. Losers
-do so once more; where nobody loses twice, elements have two summands at most, whose order does not
-matter either. Else they are added one part after the other, with a barrier between two. So timing
-decides nothing, and no atomics are needed.
+The elements of all parts that lie in a tile stand side by side in lanes, part after part. Each
+leaves its lane's number in the cell of its place, and takes what was there: so it learns who came
+before it. Where no more than two share a place, the second adds the first's value to its own, and
+is stored after it; of two summands the order does not matter.
+
+Where three or more share one, their order is made certain: each bids with its lane for the cell,
+the lowest wins, and leaves. The first winner of a place adds up; the others' values follow in the
+order in which they win, which is that of the parts. A maximum is the same in any order, so that
+timing decides nothing.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-calls=False
@@ -13,192 +17,137 @@ decides nothing, and no atomics are needed.
 import triton
 import triton.language as tl
 
-FAN = tl.constexpr(16)  # places a search looks at in one step
 FAR = tl.constexpr((1 << 63) - 1)
 
 
-@triton.jit
-def enter(table, parts, steps, start, PARTS: tl.constexpr):
-    """The first element of each part whose index is not below `start`."""
-    part = tl.arange(0, PARTS)
-    indices = tl.load(table + part, mask=part < parts, other=0).to(tl.pointer_type(tl.int64))
-    left = tl.load(table + 2 * parts + part, mask=part < parts, other=0)
-    first = tl.zeros_like(left)
+@triton.jit(do_not_specialize=["parts", "steps", "tiles"])
+def enter(table, parts, steps, tiles, entries, TILE: tl.constexpr, BLOCK: tl.constexpr):
+    """entries[tile, part]: the part's first element that is not below the tile.
+
+    One binary search each, all at once: a kernel of its own, or every tile would wait for its own.
+    """
+    part = tl.program_id(1)
+    tile = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    indices = tl.load(table + part).to(tl.pointer_type(tl.int64))
+    low = tl.zeros((BLOCK,), tl.int64)
+    high = low + tl.load(table + 2 * parts + part)
     for _ in range(steps):
-        stride = left // (FAN + 1) + 1
-        probe = stride[:, None] * (tl.arange(0, FAN) + 1)[None, :] - 1
-        at = indices[:, None] + (first[:, None] + probe)
-        below = tl.load(at, mask=probe < left[:, None], other=FAR) < start
-        passed = tl.sum(below.to(tl.int64), axis=1) * stride
-        first += passed
-        left = tl.minimum(left - passed, stride - 1)
-    return first
+        middle = (low + high) // 2
+        below = tl.load(indices + middle, mask=low < high, other=FAR) < tile * TILE
+        low = tl.where(below, middle + 1, low)
+        high = tl.where(below, high, middle)
+    tl.store(entries + tile * parts + part, low, mask=tile <= tiles)
 
 
 @triton.jit
-def read(
-    table, parts, first, base, at, stop,
-    VALUE: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr,
+def elements(
+    table, parts, entries, base,
+    VALUE: tl.constexpr, PARTS: tl.constexpr, LOG_PARTS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """The parts' next elements in [at, stop), as far as there are lanes for all: up to `limit`.
+    """The elements of a tile: their places from `base` on, values, and which lanes have one.
 
-    Returns their places from `base` on, values, which lanes have one, the limit, and who is next.
-    Addresses are looked up anew each time: they would take many registers.
+    None has if the tile is crowded, with more elements than lanes: the last returned says so.
+    `entries` are the tile's.
     """
     part = tl.arange(0, PARTS)
-    indices = tl.load(table + part, mask=part < parts, other=0).to(tl.pointer_type(tl.int64))
-    values = tl.load(table + parts + part, mask=part < parts, other=0).to(tl.pointer_type(VALUE))
-    left = tl.load(table + 2 * parts + part, mask=part < parts, other=0) - first
-    lanes = tl.arange(0, WIDTH)[None, :]
-    there = lanes < tl.minimum(left, WIDTH).to(tl.int32)[:, None]
-    index = tl.load((indices + first)[:, None] + lanes, mask=there, other=FAR)
-    length = (stop - base).to(tl.int32)
-    place = tl.minimum(index - base, length.to(tl.int64)).to(tl.int32)
-    last = tl.max(tl.where(place < length, place, -1), axis=1)
-    crowded = tl.sum((place < length).to(tl.int32), axis=1) == WIDTH
-    high = tl.min(tl.where(crowded, last + 1, length), axis=0)
-    inside = place < high
-    value = tl.load((values + first)[:, None] + lanes, mask=inside, other=0)
-    first += tl.sum(inside.to(tl.int32), axis=1)
-    return place, value, inside, base + high, first
+    first = tl.load(entries + part, mask=part < parts, other=0)
+    end = tl.load(entries + parts + part, mask=part < parts, other=0)
+    indices = tl.load(table + part, mask=part < parts, other=0)
+    values = tl.load(table + parts + part, mask=part < parts, other=0)
+    count = (end - first).to(tl.int32)
+    upto = tl.cumsum(count, 0)
+    lane = tl.arange(0, LANES)
+    mine = tl.zeros((LANES,), tl.int32)  # the part of each lane: how many end before it
+    for i in tl.static_range(LOG_PARTS):
+        half = PARTS >> (i + 1)
+        mine += tl.where(tl.gather(upto, mine + (half - 1), 0) <= lane, half, 0)
+    number = tl.gather(first - (upto - count), mine, 0) + lane
+    total = tl.sum(count)
+    inside = lane < tl.where(total > LANES, 0, total)
+    index = tl.gather(indices, mine, 0).to(tl.pointer_type(tl.int64)) + number
+    place = (tl.load(index, mask=inside, other=0) - base).to(tl.int32)
+    value = tl.load(
+        tl.gather(values, mine, 0).to(tl.pointer_type(VALUE)) + number, mask=inside, other=0
+    )
+    return place, value, inside, total > LANES
+
+
+@triton.jit
+def add_up(cells, place, value, inside, LANES: tl.constexpr):
+    """The sum at each place; which lanes to store, and which to store after these.
+
+    The cells of the tile, of 4 or 8 bytes each, are zero before. After it those of the places of
+    the lanes are anything.
+    """
+    WORDS: tl.constexpr = cells.dtype.element_ty.primitive_bitwidth // 32
+    cell = cells.to(tl.pointer_type(tl.int32)) + place * WORDS
+    before = tl.atomic_xchg(cell, tl.arange(0, LANES) + 1, mask=inside, sem="relaxed")
+    before = tl.where(inside, before, 0)
+    total = value + 0.0  # -0.0 as the first of a sum is 0.0
+    earlier = tl.maximum(before - 1, 0)
+    now, later = inside & (before == 0), before > 0
+    if any(later & (tl.gather(before, earlier, 0) > 0)):
+        tl.debug_barrier()
+        tl.store(cell, tl.zeros_like(before), mask=inside)
+        tl.debug_barrier()
+        total, now = _in_turns(cell, value, inside, LANES)
+        later = before < 0  # none
+    else:
+        total = tl.where(later, total + tl.gather(value, earlier, 0), total)
+    return total, now, later
+
+
+@triton.jit
+def _in_turns(cell, value, inside, LANES: tl.constexpr):
+    """The sum at each place, in the order of the lanes, and which lanes hold one."""
+    _, owns = _bid(cell, inside, inside, LANES)
+    left = inside & ~owns
+    total = value + 0.0
+    while any(left):
+        highest, won = _bid(cell, left, inside, LANES)
+        follower = tl.gather(value, LANES - tl.maximum(highest, 1), 0)
+        total = tl.where(owns & (highest > 0), total + follower, total)
+        left = left & ~won
+    return total, owns
+
+
+@triton.jit
+def _bid(cell, left, inside, LANES: tl.constexpr):
+    """The highest bid at each place, that of the lowest lane left there, and who made it."""
+    bid = LANES - tl.arange(0, LANES)
+    tl.atomic_max(cell, bid, mask=left, sem="relaxed")
+    tl.debug_barrier()
+    highest = tl.load(cell, mask=inside, other=0, cache_modifier=".cg")
+    won = left & (highest == bid)
+    tl.debug_barrier()
+    tl.store(cell, tl.zeros_like(bid), mask=won)
+    tl.debug_barrier()
+    return highest, won
 
 
 @triton.jit
 def any(lanes):
-    return tl.max(tl.max(lanes.to(tl.int32), axis=1), axis=0) > 0
+    return tl.max(lanes.to(tl.int32), axis=0) > 0
 
 
 @triton.jit
-def add_up(
-    place, value, inside, parts, map, runners_up, sums, PARTS: tl.constexpr, WIDTH: tl.constexpr
-):
-    """The sum of each lane that is to hold one, which lanes these are, and all lanes' numbers.
-
-    The map holds -1 before and names each place's lane after; `clear` it before the next call.
-    """
-    part = tl.arange(0, PARTS)[:, None]
-    lane = part * WIDTH + tl.arange(0, WIDTH)[None, :]
-    total = value.to(sums.dtype.element_ty) + 0.0  # -0.0 as the first of a sum is 0.0
-    tl.store(map + place, lane.to(tl.int16), mask=inside)
-    tl.debug_barrier()
-    owner = tl.load(map + place, mask=inside, other=0).to(tl.int32)
-    lost = inside & (owner != lane)
-    if any(lost):
-        tl.store(sums + lane, total, mask=inside)
-        tl.store(runners_up + owner, lane.to(tl.int16), mask=lost)
+def add_one_by_one(
+    table, parts, entries, base, cells, VALUE: tl.constexpr, LANES: tl.constexpr
+):  # fmt: skip
+    """The sums of a crowded tile, into its cells: part after part, with a barrier between two."""
+    for part in range(parts):
+        indices = tl.load(table + part).to(tl.pointer_type(tl.int64))
+        values = tl.load(table + parts + part).to(tl.pointer_type(VALUE))
+        end = tl.load(entries + parts + part)
+        for start in range(tl.load(entries + part), end, LANES):
+            at = start + tl.arange(0, LANES)
+            cell = cells + (tl.load(indices + at, mask=at < end, other=0) - base)
+            value = tl.load(values + at, mask=at < end, other=0).to(cells.dtype.element_ty)
+            tl.store(cell, tl.load(cell, mask=at < end, other=0) + value, mask=at < end)
         tl.debug_barrier()
-        third = lost & (tl.load(runners_up + owner, mask=lost, other=0).to(tl.int32) != lane)
-        if any(third):
-            tl.store(sums + lane, tl.zeros_like(total), mask=inside)
-            tl.debug_barrier()
-            for p in range(parts):
-                mine = inside & (part == p)
-                so_far = tl.load(sums + owner, mask=mine, other=0)
-                tl.store(sums + owner, so_far + total, mask=mine)
-                tl.debug_barrier()
-        else:  # of two summands the order does not matter
-            so_far = tl.load(sums + owner, mask=lost, other=0)
-            tl.store(sums + owner, so_far + total, mask=lost)
-        tl.debug_barrier()
-        total = tl.load(sums + lane, mask=inside, other=0)
-    tl.debug_barrier()
-    return total, inside & (owner == lane), lane
-
-
-@triton.jit
-def dense(map, sums, places):
-    """The sum at each of these places of the tile, zero where there is none."""
-    owner = tl.load(map + places).to(tl.int32)
-    return tl.load(sums + owner, mask=owner >= 0, other=0)
-
-
-@triton.jit
-def clear(map, place, inside):
-    """Before a barrier, since some write next."""
-    tl.store(map + place, tl.full(place.shape, -1, tl.int16), mask=inside)
-    tl.debug_barrier()
-
-
-@triton.jit
-def workspace(map, sums, TILE: tl.constexpr, LANES: tl.constexpr):
-    """This program's own map, empty, and room for runners-up and for sums, a lane each."""
-    map += tl.program_id(0).to(tl.int64) * (TILE + LANES)
-    sums += tl.program_id(0).to(tl.int64) * LANES
-    tl.store(map + tl.arange(0, TILE), tl.full([TILE], -1, tl.int16))
-    tl.debug_barrier()
-    return map, map + TILE, sums
 
 
 @triton.jit
 def number(table, parts, i, TYPE: tl.constexpr):
     """Setting number i, which lies in the table as a float64: arguments would be float32."""
     return tl.load(table + 3 * parts + i).to(tl.float64, bitcast=True).to(TYPE)
-
-
-@triton.jit
-def load(source, places, low, high, whole, TYPE: tl.constexpr):
-    """Elements of a tile at those places that lie between `low` and `high`."""
-    if whole:
-        loaded = tl.load(source + places)
-    else:
-        loaded = tl.load(source + places, mask=(places >= low) & (places < high), other=0)
-    return loaded.to(TYPE)
-
-
-@triton.jit
-def store(target, places, low, high, whole, elements):
-    """The counterpart of `load`."""
-    elements = elements.to(target.dtype.element_ty)
-    if whole:  # without a mask, which would forbid 16-byte stores
-        tl.store(target + places, elements)
-    else:
-        tl.store(target + places, elements, mask=(places >= low) & (places < high))
-
-
-@triton.jit
-def clear_between(target, low, high, TILE: tl.constexpr, STRIP: tl.constexpr):
-    """Zeros from `low` to `high` of a tile. In strips, where masks would take many registers."""
-    if high - low == TILE:
-        tl.store(target + tl.arange(0, TILE), tl.zeros([TILE], target.dtype.element_ty))
-    else:
-        for strip in range(0, TILE, STRIP):
-            places = strip + tl.arange(0, STRIP)
-            zeros = tl.zeros([STRIP], target.dtype.element_ty)
-            tl.store(target + places, zeros, mask=(places >= low) & (places < high))
-
-
-@triton.jit
-def settle(target, place, total, inside, scale, parts, PARTS: tl.constexpr, WIDTH: tl.constexpr):
-    """`add_up`, with the target's own elements for map, runners-up and sums, and stored scaled."""
-    NAME: tl.constexpr = tl.int32 if target.dtype.element_ty == tl.float32 else tl.int64
-    part = tl.arange(0, PARTS)[:, None]
-    lane = (part * WIDTH + tl.arange(0, WIDTH)[None, :]).to(NAME)
-    names = target.to(tl.pointer_type(NAME)) + place
-    cells = target + place
-    tl.store(names, lane, mask=inside)
-    tl.debug_barrier()
-    lost = inside & (tl.load(names, mask=inside, other=0) != lane)
-    tl.debug_barrier()
-    if any(lost):
-        tl.store(names, lane, mask=lost)
-        tl.debug_barrier()
-        runner_up = tl.load(names, mask=inside, other=0)
-        tl.debug_barrier()
-        if any(lost & (runner_up != lane)):
-            tl.store(cells, tl.zeros_like(total), mask=inside)
-            tl.debug_barrier()
-            for p in range(parts):
-                mine = inside & (part == p)
-                tl.store(cells, tl.load(cells, mask=mine, other=0) + total, mask=mine)
-                tl.debug_barrier()
-            total = tl.load(cells, mask=inside, other=0)
-            tl.debug_barrier()  # lanes of one element write the same product
-            tl.store(cells, total * scale, mask=inside)
-        else:  # of two summands the order does not matter
-            alone = runner_up == lane
-            tl.store(cells, tl.where(alone, total * scale, total), mask=inside & ~lost)
-            tl.debug_barrier()
-            other = tl.load(cells, mask=lost, other=0)
-            tl.store(cells, (other + total) * scale, mask=lost)
-    else:
-        tl.store(cells, total * scale, mask=inside)

@@ -1,128 +1,36 @@
-"""Batched decoding on CUDA: one launch, no atomics, the same bits on every rank.
+"""Batched decoding on CUDA: the same bits on every rank, and one pass over the target.
 
-A sum is built in its output. A program owns a tile of it: a search finds where each part enters
-the tile, the tile is filled with zeros, and while it is in the cache the elements are added up
-there (`tiles.py`). The other functions keep a map of the tile and its sums in a workspace, one for
-each program that runs at once, and walk over a run of tiles with a cursor for each part.
+A search finds where each part enters each tile of the target; then a program adds up the elements
+of a tile (`tiles.py`), and steps with the sums. The few places that have one are done by
+themselves, the others in a sweep that knows their sum is zero: no sum is looked up densely.
 
-A tile with more elements of one part than it has lanes is done in several rounds.
+The cells in which a tile is added up are the output's own where it is of the sums' dtype: they
+are in the cache, just filled with zeros. Else they are a workspace, one for each program that runs
+at once; it does one tile after the other.
 """
 
 import math
 import struct
 from collections.abc import Sequence
 from dataclasses import astuple
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from thinwire.kernels._triton import load_tile, store_tile
 from thinwire.kernels.batched_decode import AdamW
-from thinwire.kernels.batched_decode.tiles import (
-    FAN,
-    add_up,
-    clear,
-    clear_between,
-    dense,
-    enter,
-    load,
-    number,
-    read,
-    settle,
-    store,
-    workspace,
-)
+from thinwire.kernels.batched_decode.tiles import add_one_by_one, add_up, elements, enter, number
 from thinwire.types import Sparse, accumulator
 
-_LANES = 512  # elements of all parts that a program holds at once
-_LARGEST_TILE = 8192
+_LANES = 256  # elements of all parts that a program holds at once
+_LARGEST_TILE, _LEAST_TILE = 4096, 1024
 _STRIP = 1024  # elements of the target in registers at once
-_LEAST_TILE = 1024
-_PROGRAMS_A_MULTIPROCESSOR = 12  # that can run at once
-_VARYING = ["parts", "steps", "tiles"]  # one compilation serves them all
+_WARPS = 4
+_SEARCHES = 128  # of a program
+_PROGRAMS_A_MULTIPROCESSOR = {"sum": 12, "sgd": 6, "adam": 12}  # with a workspace, as measured
 _TYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
-
-
-@triton.jit(do_not_specialize=_VARYING)
-def _sum_in_place(
-    table, parts, steps, numel, out,
-    VALUE: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
-    STRIP: tl.constexpr,
-):  # fmt: skip
-    SUM: tl.constexpr = out.dtype.element_ty
-    scale = number(table, parts, 0, SUM)
-    base = tl.program_id(0).to(tl.int64) * TILE
-    at, stop = base, tl.minimum(base + TILE, numel)
-    first = enter(table, parts, steps, base, PARTS)
-    while at < stop:
-        place, value, inside, limit, first = read(
-            table, parts, first, base, at, stop, VALUE, PARTS, WIDTH
-        )
-        clear_between(out + base, at - base, limit - base, TILE, STRIP)
-        tl.debug_barrier()  # only now, so that what is added to is still in the cache
-        settle(out + base, place, value.to(SUM) + 0.0, inside, scale, parts, PARTS, WIDTH)
-        tl.debug_barrier()
-        at = limit
-
-
-@triton.jit(do_not_specialize=_VARYING)
-def _sum(
-    table, parts, steps, map, sums, numel, tiles, out,
-    VALUE: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
-    STRIP: tl.constexpr,
-):  # fmt: skip
-    map, runners_up, sums = workspace(map, sums, TILE, PARTS * WIDTH)
-    scale = number(table, parts, 0, sums.dtype.element_ty)
-    start = tl.program_id(0).to(tl.int64) * tiles * TILE
-    first = enter(table, parts, steps, start, PARTS)
-    for tile in range(tiles):
-        base = start + tile * TILE
-        at, stop = base, tl.minimum(base + TILE, numel)
-        while at < stop:
-            place, value, inside, limit, first = read(
-                table, parts, first, base, at, stop, VALUE, PARTS, WIDTH
-            )
-            total, owns, _ = add_up(
-                place, value, inside, parts, map, runners_up, sums, PARTS, WIDTH
-            )
-            low, high = at - base, limit - base
-            for strip in range(0, TILE, STRIP):
-                places = strip + tl.arange(0, STRIP)
-                whole = (low <= strip) & (strip + STRIP <= high)
-                store(out + base, places, low, high, whole, tl.zeros([STRIP], total.dtype))
-            tl.debug_barrier()
-            tl.store(out + base + place, (total * scale).to(out.dtype.element_ty), mask=owns)
-            clear(map, place, inside)
-            at = limit
-
-
-@triton.jit(do_not_specialize=_VARYING)
-def _sgd(
-    table, parts, steps, map, sums, numel, tiles, param,
-    VALUE: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
-    STRIP: tl.constexpr,
-):  # fmt: skip
-    map, runners_up, sums = workspace(map, sums, TILE, PARTS * WIDTH)
-    step_size = number(table, parts, 0, sums.dtype.element_ty)
-    start = tl.program_id(0).to(tl.int64) * tiles * TILE
-    first = enter(table, parts, steps, start, PARTS)
-    for tile in range(tiles):
-        base = start + tile * TILE
-        at, stop = base, tl.minimum(base + TILE, numel)
-        while at < stop:
-            place, value, inside, limit, first = read(
-                table, parts, first, base, at, stop, VALUE, PARTS, WIDTH
-            )
-            total, owns, _ = add_up(
-                place, value, inside, parts, map, runners_up, sums, PARTS, WIDTH
-            )
-            before = tl.load(param + base + place, mask=owns, other=0).to(total.dtype)
-            after = before - total * step_size
-            tl.store(param + base + place, after.to(param.dtype.element_ty), mask=owns)
-            clear(map, place, inside)
-            at = limit
 
 
 @triton.jit
@@ -136,74 +44,133 @@ def _root(a):
     return tl.sqrt_rn(a) if a.dtype == tl.float32 else tl.sqrt(a)
 
 
-@triton.jit(do_not_specialize=_VARYING)
-def _adam(
-    table, parts, steps, map, sums, numel, tiles, param, exp_avg, exp_avg_sq,
-    VALUE: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
-    STRIP: tl.constexpr,
+@triton.jit
+def _stepped(param, first, second, total, table, parts, STEP: tl.constexpr):
+    """What becomes of elements and their moments, given the sum of the parts."""
+    SUM: tl.constexpr = total.dtype
+    mean = total * number(table, parts, 0, SUM)
+    if STEP == "sum":
+        param = mean
+    elif STEP == "sgd":
+        param = param - mean
+    else:
+        first = first + (mean - first) * number(table, parts, 2, SUM)
+        weighted = (mean * number(table, parts, 4, SUM)) * mean
+        second = second * number(table, parts, 3, SUM) + weighted
+        divisor = _root(second) * number(table, parts, 6, SUM) + number(table, parts, 7, SUM)
+        change = _divide(first * number(table, parts, 5, SUM), divisor)
+        param = param * number(table, parts, 1, SUM) - change
+    return param, first, second
+
+
+@triton.jit
+def _sweep(
+    table, parts, cells, crowded, target, exp_avg, exp_avg_sq, base, length,
+    STEP: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr,
 ):  # fmt: skip
-    map, runners_up, sums = workspace(map, sums, TILE, PARTS * WIDTH)
-    SUM: tl.constexpr = sums.dtype.element_ty
-    scale = number(table, parts, 0, SUM)
-    decay = number(table, parts, 1, SUM)
-    first_weight = number(table, parts, 2, SUM)
-    second_decay = number(table, parts, 3, SUM)
-    second_weight = number(table, parts, 4, SUM)
-    step_size = number(table, parts, 5, SUM)
-    second_correction = number(table, parts, 6, SUM)
-    eps = number(table, parts, 7, SUM)
-    start = tl.program_id(0).to(tl.int64) * tiles * TILE
-    entered = enter(table, parts, steps, start, PARTS)
-    for tile in range(tiles):
-        base = start + tile * TILE
-        at, stop = base, tl.minimum(base + TILE, numel)
-        while at < stop:
-            place, value, inside, limit, entered = read(
-                table, parts, entered, base, at, stop, VALUE, PARTS, WIDTH
+    """Step with all of a tile: with the sums in its cells if it was crowded, else with none."""
+    lane = tl.arange(0, STRIP)
+    for strip in range(0, TILE, STRIP):
+        at, left = base + strip, length - strip
+        total = tl.zeros([STRIP], cells.dtype.element_ty)
+        if crowded:
+            total = load_tile(cells + strip, lane, left, "")
+        param, first, second = total, total, total
+        if STEP != "sum":
+            param = load_tile(target + at, lane, left, "").to(total.dtype)
+        if STEP == "adam":
+            first = load_tile(exp_avg + at, lane, left, "").to(total.dtype)
+            second = load_tile(exp_avg_sq + at, lane, left, "").to(total.dtype)
+        if crowded:
+            tl.debug_barrier()  # a cell may be the target's own, and another thread's to store
+        param, first, second = _stepped(param, first, second, total, table, parts, STEP)
+        store_tile(target + at, lane, left, param.to(target.dtype.element_ty))
+        if STEP == "adam":
+            store_tile(exp_avg + at, lane, left, first.to(exp_avg.dtype.element_ty))
+            store_tile(exp_avg_sq + at, lane, left, second.to(exp_avg_sq.dtype.element_ty))
+
+
+@triton.jit
+def _fill(target, length, TILE: tl.constexpr, STRIP: tl.constexpr):
+    lane = tl.arange(0, STRIP)
+    for strip in range(0, TILE, STRIP):
+        zeros = tl.zeros([STRIP], target.dtype.element_ty)
+        store_tile(target + strip, lane, length - strip, zeros)
+
+
+@triton.jit(do_not_specialize=["parts", "tiles", "turns"])
+def _decode(
+    table, parts, entries, workspace, numel, tiles, turns, target, exp_avg, exp_avg_sq,
+    STEP: tl.constexpr, VALUE: tl.constexpr, PARTS: tl.constexpr, LOG_PARTS: tl.constexpr,
+    LANES: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr,
+):  # fmt: skip
+    IN_PLACE: tl.constexpr = workspace is None
+    SWEEPS: tl.constexpr = STEP == "adam" or (STEP == "sum" and not IN_PLACE)
+    program = tl.program_id(0).to(tl.int64)
+    for turn in range(turns):
+        tile = program + turn * tl.num_programs(0)
+        if tile < tiles:
+            base = tile * TILE
+            length = tl.minimum(numel - base, TILE).to(tl.int32)
+            if IN_PLACE:
+                cells = target + base
+                _fill(cells, length, TILE, STRIP)
+            else:
+                cells = workspace + program * TILE
+            SUM: tl.constexpr = cells.dtype.element_ty
+            entered = entries + tile * parts
+            place, value, inside, crowded = elements(
+                table, parts, entered, base, VALUE, PARTS, LOG_PARTS, LANES
             )
-            total, owns, lane = add_up(
-                place, value, inside, parts, map, runners_up, sums, PARTS, WIDTH
-            )
-            tl.store(sums + lane, total, mask=owns)
+            tl.debug_barrier()  # the cells are zero
+            if crowded:
+                add_one_by_one(table, parts, entered, base, cells, VALUE, LANES)
+            total, now, later = add_up(cells, place, value.to(SUM), inside, LANES)
+
+            at = base + place
+            param, first, second = total, total, total
+            if STEP != "sum":
+                param = tl.load(target + at, mask=inside, other=0).to(SUM)
+            if STEP == "adam":
+                first = tl.load(exp_avg + at, mask=inside, other=0).to(SUM)
+                second = tl.load(exp_avg_sq + at, mask=inside, other=0).to(SUM)
+            param, first, second = _stepped(param, first, second, total, table, parts, STEP)
             tl.debug_barrier()
-            low, high = at - base, limit - base
-            for strip in range(0, TILE, STRIP):
-                places = strip + tl.arange(0, STRIP)
-                whole = (low <= strip) & (strip + STRIP <= high)
-                first = load(exp_avg + base, places, low, high, whole, SUM)
-                second = load(exp_avg_sq + base, places, low, high, whole, SUM)
-                decayed = load(param + base, places, low, high, whole, SUM) * decay
-                mean = dense(map, sums, places) * scale
-                first = first + (mean - first) * first_weight
-                second = second * second_decay + (mean * second_weight) * mean
-                divisor = _root(second) * second_correction + eps
-                after = decayed - _divide(first * step_size, divisor)
-                store(exp_avg + base, places, low, high, whole, first)
-                store(exp_avg_sq + base, places, low, high, whole, second)
-                store(param + base, places, low, high, whole, after)
+            if not IN_PLACE:
+                tl.store(cells + place, tl.zeros_like(total), mask=inside)
+            if SWEEPS or crowded:
+                _sweep(
+                    table, parts, cells, crowded, target, exp_avg, exp_avg_sq, base, length,
+                    STEP, TILE, STRIP,
+                )  # fmt: skip
+                tl.debug_barrier()
+                if crowded and not IN_PLACE:  # only now: not every thread clears what it read
+                    _fill(cells, length, TILE, STRIP)
+            _store(target, exp_avg, exp_avg_sq, at, param, first, second, now, STEP)
             tl.debug_barrier()
-            clear(map, place, inside)
-            at = limit
+            _store(target, exp_avg, exp_avg_sq, at, param, first, second, later, STEP)
+
+
+@triton.jit
+def _store(target, exp_avg, exp_avg_sq, at, param, first, second, lanes, STEP: tl.constexpr):
+    tl.store(target + at, param.to(target.dtype.element_ty), mask=lanes)
+    if STEP == "adam":
+        tl.store(exp_avg + at, first.to(exp_avg.dtype.element_ty), mask=lanes)
+        tl.store(exp_avg_sq + at, second.to(exp_avg_sq.dtype.element_ty), mask=lanes)
 
 
 def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float) -> Tensor:
     """See the package."""
     if not parts:
         return out.zero_()
-    if out.dtype != accumulator(out.dtype):
-        _launch(_sum, parts, [scale], out)
-        return out
-    shape, steps = _shape(parts, out.numel())
-    _sum_in_place[(triton.cdiv(out.numel(), shape["TILE"]),)](
-        _table(parts, [scale], out.device), len(parts), steps, out.numel(), out, **shape
-    )
+    _launch("sum", parts, [scale], out)
     return out
 
 
 def decode_sgd(parts: Sequence[Sparse], param: Tensor, step_size: float) -> Tensor:
     """See the package."""
     if parts:
-        _launch(_sgd, parts, [step_size], param)
+        _launch("sgd", parts, [step_size], param)
     return param
 
 
@@ -212,68 +179,68 @@ def decode_adam(
 ) -> Tensor:
     """See the package."""
     if param.numel():
-        _launch(_adam, parts, astuple(adam), param, exp_avg, exp_avg_sq)
+        _launch("adam", parts, astuple(adam), param, exp_avg, exp_avg_sq)
     return param
 
 
 def _launch(
-    kernel: Any,
+    step: str,
     parts: Sequence[Sparse],
     numbers: Sequence[float],
     target: Tensor,
-    *moments: Tensor,
+    exp_avg: Tensor | None = None,
+    exp_avg_sq: Tensor | None = None,
 ) -> None:
-    """With a workspace for as many programs as run at once."""
-    numel, device = target.numel(), target.device
-    shape, steps = _shape(parts, numel)
-    tile, lanes = shape["TILE"], shape["PARTS"] * shape["WIDTH"]
-    tiles = triton.cdiv(triton.cdiv(numel, tile), _programs(device))  # of each program
-    grid = (triton.cdiv(numel, tiles * tile),)
-    kernel[grid](
-        _table(parts, numbers, device),
+    numel, device, dtype = target.numel(), target.device, accumulator(target.dtype)
+    in_place = step == "sum" and target.dtype == dtype
+    counts = [part.count for part in parts]
+    tile = _tile(sum(counts) / numel)
+    tiles = triton.cdiv(numel, tile)
+    programs = tiles if in_place else min(tiles, _programs(step, device))
+    table = _table(parts, numbers, device)
+    entries = torch.empty((tiles + 1) * len(parts), dtype=torch.int64, device=device)
+    if parts:
+        grid = (triton.cdiv(tiles + 1, _SEARCHES), len(parts))
+        steps = max(counts).bit_length()
+        enter[grid](table, len(parts), steps, tiles, entries, tile, _SEARCHES)
+    rows = triton.next_power_of_2(max(1, len(parts)))
+    _decode[(programs,)](
+        table,
         len(parts),
-        steps,
-        torch.empty(grid[0] * (tile + lanes), dtype=torch.int16, device=device),
-        torch.empty(grid[0] * lanes, dtype=accumulator(target.dtype), device=device),
+        entries,
+        None if in_place else torch.zeros(programs * tile, dtype=dtype, device=device),
         numel,
         tiles,
+        triton.cdiv(tiles, programs),
         target,
-        *moments,
-        **shape,
+        exp_avg,
+        exp_avg_sq,
+        STEP=step,
+        VALUE=_TYPES[parts[0].values.dtype if parts else torch.float32],
+        PARTS=rows,
+        LOG_PARTS=rows.bit_length() - 1,
+        LANES=_LANES,
+        TILE=tile,
+        STRIP=_STRIP,
+        num_warps=_WARPS,
+        enable_fp_fusion=False,
     )
 
 
-def _shape(parts: Sequence[Sparse], numel: int) -> tuple[dict[str, Any], int]:
-    """What a kernel is compiled for, and the steps of a search."""
-    rows = triton.next_power_of_2(max(1, len(parts)))
-    width = max(1, _LANES // rows)
-    most = max((part.count for part in parts), default=0)
-    tile = _tile(most / numel, width)
-    shape = {
-        "VALUE": _TYPES[parts[0].values.dtype if parts else torch.float32],
-        "PARTS": rows,
-        "WIDTH": width,
-        "TILE": tile,
-        "STRIP": min(tile, _STRIP),
-        "enable_fp_fusion": False,
-    }
-    return shape, math.ceil(math.log(most + 1, FAN.value + 1)) + 1
-
-
-def _tile(density: float, width: int) -> int:
+def _tile(density: float) -> int:
     """A size at which elements spread evenly find a lane, almost always: four deviations."""
     tile = _LARGEST_TILE
-    while tile > _LEAST_TILE and tile * density + 4 * math.sqrt(tile * density) >= width:
+    while tile > _LEAST_TILE and tile * density + 4 * math.sqrt(tile * density) >= _LANES:
         tile //= 2
     return tile
 
 
-def _programs(device: torch.device) -> int:
-    """How many run at once; their maps stay in the cache."""
+def _programs(step: str, device: torch.device) -> int:
+    """How many walk over the tiles; their cells stay in the cache."""
     if device.type != "cuda":
         return 2
     units = torch.cuda.get_device_properties(device).multi_processor_count
-    return units * _PROGRAMS_A_MULTIPROCESSOR
+    return units * _PROGRAMS_A_MULTIPROCESSOR[step]
 
 
 def _table(parts: Sequence[Sparse], numbers: Sequence[float], device: torch.device) -> Tensor:
@@ -284,7 +251,6 @@ def _table(parts: Sequence[Sparse], numbers: Sequence[float], device: torch.devi
         *(part.count for part in parts),
         *struct.unpack(f"{len(numbers)}q", struct.pack(f"{len(numbers)}d", *numbers)),
     ]
-    table = torch.tensor(words, dtype=torch.int64)
-    if device.type == "cuda":  # from pinned memory, or the host would wait for the device
-        table = table.pin_memory().to(device, non_blocking=True)
-    return table
+    on_gpu = device.type == "cuda"
+    # Through pinned memory, or the host would wait for the device.
+    return torch.tensor(words, dtype=torch.int64, pin_memory=on_gpu).to(device, non_blocking=True)

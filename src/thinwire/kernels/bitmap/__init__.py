@@ -4,9 +4,13 @@ Bit p is bit p mod 64 of word p div 64; the words are little-endian, so it is bi
 p div 8 as well.
 """
 
+from typing import Any
+
 from torch import Tensor
 
-from thinwire.kernels import chosen
+from thinwire.kernels import Implementation, implementation
+
+BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 
 
 def words_for(bits: int) -> int:
@@ -16,32 +20,23 @@ def words_for(bits: int) -> int:
 
 def set_bits(positions: Tensor, size: int) -> Tensor:
     """The int64 words of `size` bits in which those at int64 `positions` in [0, size) are set."""
-    if chosen(positions.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.bitmap import numba
-
-        return numba.set_bits(positions, size)
-    from thinwire.kernels.bitmap import reference
-
-    return reference.set_bits(positions, size)
+    words: Tensor = _implementation(positions).set_bits(positions, size)
+    return words
 
 
 def count_bits(words: Tensor) -> int:
     """How many bits are set."""
-    if chosen(words.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.bitmap import numba
-
-        return numba.count_bits(words)
-    from thinwire.kernels.bitmap import reference
-
-    return reference.count_bits(words)
+    return int(_implementation(words).count_bits(words))
 
 
-def positions(words: Tensor, count: int) -> Tensor:
-    """The ascending positions of the bits that are set; there must be `count` of them."""
-    if chosen(words.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.bitmap import numba
+def positions(words: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The ascending positions of the bits that are set, and how many these are (0-D int64).
 
-        return numba.positions(words, count)
-    from thinwire.kernels.bitmap import reference
+    If they are not `count`, the positions are anything: the host need not wait to know.
+    """
+    listed: tuple[Tensor, Tensor] = _implementation(words).positions(words, count)
+    return listed
 
-    return reference.positions(words, count)
+
+def _implementation(x: Tensor) -> Any:
+    return implementation(__name__, x.device, BUILT)

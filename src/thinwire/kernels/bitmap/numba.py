@@ -48,8 +48,10 @@ def count_bits(words: Tensor) -> int:
     return int(_count(words.numpy().view(np.uint64)))
 
 
-def positions(words: Tensor, count: int) -> Tensor:
+def positions(words: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """See the package."""
     out = torch.empty(count, dtype=torch.int64)
-    _positions(words.numpy().view(np.uint64), out.numpy())
-    return out
+    found = count_bits(words)
+    if found == count:
+        _positions(words.numpy().view(np.uint64), out.numpy())
+    return out, torch.tensor(found)

@@ -23,6 +23,8 @@ def count_bits(words: Tensor) -> int:
     return int(_spread(words).sum(dtype=torch.int64))
 
 
-def positions(words: Tensor, count: int) -> Tensor:
+def positions(words: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """See the package."""
-    return _spread(words).nonzero().view(-1)
+    found = _spread(words).nonzero().view(-1)
+    listed = found if found.numel() == count else found.new_zeros(count)
+    return listed, torch.tensor(found.numel(), device=words.device)

@@ -7,12 +7,15 @@ A row's 64-bit hash gives two 32-bit numbers, a and b, the second odd; its bits 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from thinwire.kernels import chosen
+from thinwire.kernels import Implementation, implementation
 from thinwire.rng import mix64
 
+BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 MOST_BITS = 2**31 - 1  # so that a 32-bit hash times the size is still an int64
 
 
@@ -28,13 +31,8 @@ class Filter:
 
 def insert(rows: Tensor, size: int, hashes: int, salt: int) -> Filter:
     """The filter that holds int64 `rows`."""
-    if chosen(rows.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.bloom import numba
-
-        return Filter(numba.insert(rows, size, hashes, salt), size, hashes, salt)
-    from thinwire.kernels.bloom import reference
-
-    return Filter(reference.insert(rows, size, hashes, salt), size, hashes, salt)
+    words = _implementation(rows.device).insert(rows, size, hashes, salt)
+    return Filter(words, size, hashes, salt)
 
 
 def positives(filter: Filter, rows: int, most: int | None = None) -> Tensor:
@@ -43,13 +41,8 @@ def positives(filter: Filter, rows: int, most: int | None = None) -> Tensor:
     Having found more than `most` it goes on no further; memory grows with what is found.
     """
     limit = rows if most is None else min(most, rows)
-    if chosen(filter.words.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.bloom import numba
-
-        return numba.positives(filter, rows, limit)
-    from thinwire.kernels.bloom import reference
-
-    return reference.positives(filter, rows, limit)
+    found: Tensor = _implementation(filter.words.device).positives(filter, rows, limit)
+    return found
 
 
 def drawn_order(found: Tensor, salt: int) -> Tensor:
@@ -60,12 +53,10 @@ def drawn_order(found: Tensor, salt: int) -> Tensor:
 def resolve(filter: Filter, found: Tensor, count: int) -> Tensor:
     """`count` of the positives `found`, by conflict sets; see `reference.py`. On the host."""
     host = found.cpu()
-    if chosen(host.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.bloom import numba
-
-        picked = numba.resolve(filter, host, count)
-    else:
-        from thinwire.kernels.bloom import reference
-
-        picked = reference.resolve(filter, host, count)
+    module = implementation(__name__, host.device, ("reference", "numba"))
+    picked: Tensor = module.resolve(filter, host, count)
     return picked.to(found.device)
+
+
+def _implementation(device: torch.device) -> Any:
+    return implementation(__name__, device, BUILT)

@@ -2,7 +2,9 @@
 
 from torch import Tensor
 
-from thinwire.kernels import chosen
+from thinwire.kernels import Implementation, implementation
+
+BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 
 
 def checksum(words: Tensor, first: int = 0) -> Tensor:
@@ -10,10 +12,5 @@ def checksum(words: Tensor, first: int = 0) -> Tensor:
 
     Checksums of adjoining ranges add up to the checksum of the whole (int64 sums wrap).
     """
-    if chosen(words.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.checksum import numba
-
-        return numba.checksum(words, first)
-    from thinwire.kernels.checksum import reference
-
-    return reference.checksum(words, first)
+    total: Tensor = implementation(__name__, words.device, BUILT).checksum(words, first)
+    return total

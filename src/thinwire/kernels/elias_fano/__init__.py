@@ -6,10 +6,14 @@ is the layout of Vigna's "Broadword implementation of rank/select queries" (WEA 
 his directories.
 """
 
+from typing import Any
+
 from torch import Tensor
 
-from thinwire.kernels import chosen
+from thinwire.kernels import Implementation, implementation
 from thinwire.kernels.bitmap import words_for
+
+BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 
 
 def low_words(count: int, low_bits: int) -> int:
@@ -22,21 +26,18 @@ def split(numbers: Tensor, low_bits: int, high_size: int) -> Tensor:
 
     `high_size` is above (numbers >> low_bits) + i, for every one of them.
     """
-    if chosen(numbers.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.elias_fano import numba
-
-        return numba.split(numbers, low_bits, high_size)
-    from thinwire.kernels.elias_fano import reference
-
-    return reference.split(numbers, low_bits, high_size)
+    words: Tensor = _implementation(numbers).split(numbers, low_bits, high_size)
+    return words
 
 
-def join(words: Tensor, count: int, low_bits: int) -> Tensor:
-    """The numbers; exactly `count` bits of the vector must be set."""
-    if chosen(words.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.elias_fano import numba
+def join(words: Tensor, count: int, low_bits: int) -> tuple[Tensor, Tensor]:
+    """The numbers, and how many bits of the vector are set (0-D int64).
 
-        return numba.join(words, count, low_bits)
-    from thinwire.kernels.elias_fano import reference
+    If those are not `count`, the numbers are anything: the host need not wait to know.
+    """
+    joined: tuple[Tensor, Tensor] = _implementation(words).join(words, count, low_bits)
+    return joined
 
-    return reference.join(words, count, low_bits)
+
+def _implementation(x: Tensor) -> Any:
+    return implementation(__name__, x.device, BUILT)

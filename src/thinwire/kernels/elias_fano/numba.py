@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.kernels._bits import trailing_zeros
+from thinwire.kernels.bitmap.numba import count_bits
 
 # Numba makes a float of uint64 with int64: every operand is a uint64.
 ZERO, ONE, SIX = np.uint64(0), np.uint64(1), np.uint64(6)
@@ -75,12 +76,14 @@ def split(numbers: Tensor, low_bits: int, high_size: int) -> Tensor:
     return words
 
 
-def join(words: Tensor, count: int, low_bits: int) -> Tensor:
+def join(words: Tensor, count: int, low_bits: int) -> tuple[Tensor, Tensor]:
     """See the package."""
     low_end = (count * low_bits + 63) // 64
     view = words.numpy().view(np.uint64)
     # A field may look at the word after its last one: with any low bits, that is one of `high`.
     low = view if low_bits else np.zeros(2, np.uint64)
     out = torch.empty(count, dtype=torch.int64)
-    _join(low, view[low_end:], np.uint64(low_bits), out.numpy().view(np.uint64))
-    return out
+    found = count_bits(words[low_end:])
+    if found == count:
+        _join(low, view[low_end:], np.uint64(low_bits), out.numpy().view(np.uint64))
+    return out, torch.tensor(found)

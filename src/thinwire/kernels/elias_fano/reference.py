@@ -27,7 +27,7 @@ def split(numbers: Tensor, low_bits: int, high_size: int) -> Tensor:
     return torch.cat((low[:-2], high))
 
 
-def join(words: Tensor, count: int, low_bits: int) -> Tensor:
+def join(words: Tensor, count: int, low_bits: int) -> tuple[Tensor, Tensor]:
     """See the package."""
     low_end = (count * low_bits + 63) // 64
     word, shift = _places(count, low_bits, words.device)
@@ -36,5 +36,5 @@ def join(words: Tensor, count: int, low_bits: int) -> Tensor:
     kept = 64 - shift  # bits of the field's first word that are its own or later fields'
     first = torch.where(shift == 0, low[word], (low[word] >> shift) & ((1 << kept % 64) - 1))
     fields = (first | ((low[word + 1] << 1) << (63 - shift))) & keep
-    ones = bitmap.positions(words[low_end:], count)
-    return ((ones - torch.arange(count, device=words.device)) << low_bits) | fields
+    ones, found = bitmap.positions(words[low_end:], count)
+    return ((ones - torch.arange(count, device=words.device)) << low_bits) | fields, found

@@ -30,7 +30,10 @@ def largest(x: Tensor, k: int, guess: Tensor | None = None) -> Largest:
 
 
 def largest_of(found: Found, x: Tensor, k: int) -> Largest:
-    """As `largest`, where the compaction of `x` by some threshold was already done."""
+    """As `largest`, where the compaction of `x` by some threshold was already done.
+
+    Uses up `found`: where it does not help, its memory is taken for what does.
+    """
     _check(x, k)
     if found.values.dtype != x.dtype or found.values.device != x.device:
         raise RecipeError(

@@ -6,7 +6,6 @@ If neither lets at least k through and few more (ties, clusters), the bits of al
 some passes more, and no memory of the tensor's size.
 """
 
-import math
 import threading
 from functools import partial
 from typing import Any
@@ -23,15 +22,12 @@ from thinwire.kernels._bits import trailing_zeros
 from thinwire.kernels.compact import Found
 from thinwire.kernels.compact.numba import ONE, WORD, compact_into, view, word_at
 from thinwire.kernels.exact_topk import Largest
+from thinwire.kernels.exact_topk.sample import room, strided
 
 Array = NDArray[Any]
 Indices = NDArray[np.int64]
 
 DIGIT = 12  # bits: 4096 counters, 32 KiB, and few magnitudes that share all higher bits
-NARROW_FROM = 1 << 14  # below this many elements a sample costs as much as it saves
-SAMPLE_AT_LEAST, STRIDE_AT_MOST = 1 << 12, 257
-ROOM = 4  # candidates for each of the k: a guess that lets more through was a bad one
-SPARE_ROOM = 1 << 12  # and so many more: by chance a sample of few lets them through
 
 _kept = threading.local()
 
@@ -89,20 +85,20 @@ def largest_of(found: Found, x: Tensor, k: int) -> Largest:
 
 
 def _by_sample(x: Tensor, k: int) -> Largest:
-    if x.numel() >= NARROW_FROM and k <= x.numel() // 8:
-        return _among(_candidates(x, k, _proposal(x, k)), k) or _exactly(x, k)
+    if plan := strided(x.numel(), k):
+        return _among(_candidates(x, k, _proposal(x, *plan)), k) or _exactly(x, k)
     return _exactly(x, k)
 
 
 def _candidates(x: Tensor, k: int, guess: Tensor) -> Found:
     """In memory that this thread keeps: they are not the caller's."""
-    room = min(ROOM * k + SPARE_ROOM, x.numel())
+    most = room(x.numel(), k)
     kept: dict[str, tuple[Tensor, Tensor]] = vars(_kept)
     dtype = str(x.dtype)
-    if dtype not in kept or kept[dtype][0].numel() < room:
-        kept[dtype] = torch.empty(room, dtype=torch.int64), torch.empty(room, dtype=x.dtype)
+    if dtype not in kept or kept[dtype][0].numel() < most:
+        kept[dtype] = torch.empty(most, dtype=torch.int64), torch.empty(most, dtype=x.dtype)
     indices, values = kept[dtype]
-    return compact_into(indices[:room], values[:room], x, guess)
+    return compact_into(indices[:most], values[:most], x, guess)
 
 
 def _among(found: Found, k: int) -> Largest | None:
@@ -115,17 +111,9 @@ def _among(found: Found, k: int) -> Largest | None:
     return indices, values, kth
 
 
-def _proposal(x: Tensor, k: int) -> Tensor:
-    """A threshold that lets somewhat more than k through, if a strided sample is to be believed.
-
-    The stride is odd, because widths of layers are even: one that divides the width would look at
-    the same few columns of every row.
-    """
-    stride = min(STRIDE_AT_MOST, x.numel() // SAMPLE_AT_LEAST) | 1
+def _proposal(x: Tensor, stride: int, rank: int) -> Tensor:
+    """A threshold that lets somewhat more than k through, if the sample is to be believed."""
     sample = np.abs(view(x)[::stride])
-    expected = k * sample.size / x.numel()
-    # Four standard deviations of the sample's count: too few candidates are rare, and cost a pass.
-    rank = min(math.ceil(expected + 4 * math.sqrt(expected) + 4), sample.size)
     sample.partition(sample.size - rank)
     return torch.tensor(sample[-rank], dtype=x.dtype)
 

@@ -2,15 +2,16 @@
 
 The k-th magnitude is found by a radix selection: its bits, eight at a time from the top, each
 from a histogram of the elements that agree with it so far. Then what is larger, and the first of
-what is equal, is listed in order. The elements looked at are the candidates, where at least k
-passed the guess and all of them are listed, else the whole of `x`: the kernel decides it from the
-count on the device, so that a bad guess takes the same way, only a longer one.
+what is equal, is listed in order; the histograms have told each program where its own begin.
+
+That is done with the candidates, where at least k passed the guess and all of them are listed; the
+kernel decides it from the count on the device. Else two digits of the k-th magnitude are found
+from the whole of `x`. Few elements agree with both or are larger, unless there are many ties: then
+they take the candidates' place, in one more pass, or else all elements are looked at to the end.
 
 All of it is one cooperative launch: its programs run at once, and wait for each other between the
 rounds. A launch for each round would take the host longer than the device takes for all of them.
 """
-
-import math
 
 import torch
 import triton
@@ -20,17 +21,15 @@ from torch import Tensor
 from thinwire.kernels._triton import load_tile, magnitude_key
 from thinwire.kernels.compact import Found
 from thinwire.kernels.compact.triton import compact
+from thinwire.kernels.exact_topk.sample import room, strided
 
-BLOCK = 2048
-WARPS = 8
-PROGRAMS_A_MULTIPROCESSOR = 2
+BLOCK, LARGE_BLOCK = 1024, 2048  # elements that a program looks at: of few, of very many
+WARPS = 4
+PROGRAMS_A_MULTIPROCESSOR = 4
 REGISTERS = 65536 // (32 * WARPS * PROGRAMS_A_MULTIPROCESSOR)  # a thread: so that they fit
-BINS = tl.constexpr(256)  # of eight bits
-
-_CAPACITY_PER_K = 4  # a guess may let through so many times what is sought
-_NARROW_FROM = 1 << 14  # below this many elements a sample costs as much as it saves
-_LEAST_SAMPLE = 1 << 12
-_LONGEST_STRIDE = 128
+SAMPLE_FROM = 1 << 21  # below this many elements all are looked at sooner than a sample is taken
+BINS = tl.constexpr(256)  # of a digit of eight bits
+NARROWING = tl.constexpr(2)  # digits after which few elements should be left
 
 
 @triton.jit
@@ -48,111 +47,166 @@ def _wait_for_all(arrived, turn):
 
 @triton.jit
 def _digit(tally, rank):
-    """The digit of the element of that rank from the top, and its rank among equal digits."""
+    """The digit of the element of that rank from the top, its rank among equals, and these."""
     bins = tl.arange(0, BINS)
     reaching = tl.sum(tally) - tl.cumsum(tally) + tally
     digit = tl.max(tl.where(reaching >= rank, bins, 0))
-    return digit, rank - tl.sum(tl.where(bins > digit, tally, 0))
+    larger = tl.sum(tl.where(bins > digit, tally, 0))
+    return digit, rank - larger, tl.sum(tl.where(bins == digit, tally, 0))
 
 
 @triton.jit
-def _kth_key(pointer, begin, end, k, histograms, arrived, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """The key of the k-th magnitude (int64), and how many of those equal to it are among the k."""
+def _refine(
+    pointer, begin, end, prefix, rank, larger, histograms, arrived, turn,
+    FIRST: tl.constexpr, LAST: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The digits from FIRST to LAST of the key sought, behind the `prefix` known of it.
+
+    `rank` is its rank among all elements that agree with the prefix, `larger` how many of those
+    from `begin` to `end` are larger. Both are returned anew, and how many agree now, here and in
+    all.
+    """
     lane = tl.arange(0, BLOCK)
     bins = tl.arange(0, BINS)
-    prefix = tl.zeros((), tl.int64)
-    rank = prefix + k
-    for turn in range(WIDTH // 8):
+    agreeing_here = tl.zeros((), tl.int64)
+    agreeing = tl.zeros((), tl.int64)
+    for place in range(FIRST, LAST):
         tally = tl.zeros((BINS,), tl.int32)
-        shift = WIDTH - 8 * (turn + 1)
+        shift = 8 * (ROUNDS - 1 - place)
+        next_block = load_tile(pointer + begin, lane, end - begin, "")
         for start in range(begin, end, BLOCK):
-            key = magnitude_key(load_tile(pointer + start, lane, end - start, "")) >> shift
+            key = magnitude_key(next_block) >> shift
+            next_block = load_tile(pointer + start + BLOCK, lane, end - start - BLOCK, "")
             agrees = ((key >> 8) == prefix.to(key.dtype)) & (lane < end - start)
             if tl.max(agrees.to(tl.int32)) > 0:
                 digit = (key & (BINS - 1)).to(tl.int32)
                 tally += tl.histogram(digit, BINS, mask=agrees)
-        histogram = histograms + turn * BINS + bins
+        histogram = histograms + place * BINS + bins
         tl.atomic_add(histogram, tally.to(tl.int64), mask=tally > 0, sem="relaxed")
-        _wait_for_all(arrived, turn + 1)
-        digit, rank = _digit(tl.load(histogram, cache_modifier=".cg"), rank)
+        _wait_for_all(arrived, turn + place + 1)
+        digit, rank, agreeing = _digit(tl.load(histogram, cache_modifier=".cg"), rank)
+        larger += tl.sum(tl.where(bins > digit, tally, 0))
+        agreeing_here = tl.sum(tl.where(bins == digit, tally, 0)).to(tl.int64)
         prefix = (prefix << 8) + digit
-    return prefix, rank
+    return prefix, rank, larger, agreeing_here, agreeing
 
 
 @triton.jit
-def _against(pointer, start, end, kth, BLOCK: tl.constexpr):
-    """A block of elements, and which are larger than the k-th and which equal, as int32."""
+def _before(larger, equal, counts, arrived, turn, MOST_PROGRAMS: tl.constexpr):
+    """How many are larger and how many equal in the pieces of the programs before this one."""
+    program = tl.program_id(0)
+    tl.store(counts + program, larger)
+    tl.store(counts + MOST_PROGRAMS + program, equal)
+    _wait_for_all(arrived, turn)
+    others = tl.arange(0, MOST_PROGRAMS)
+    mask = others < program
+    larger = tl.sum(tl.load(counts + others, mask, 0, cache_modifier=".cg"))
+    return larger, tl.sum(tl.load(counts + MOST_PROGRAMS + others, mask, 0, cache_modifier=".cg"))
+
+
+@triton.jit
+def _share(length, BLOCK: tl.constexpr):
+    """Where this program's piece of so many elements begins and ends."""
+    share = tl.cdiv(tl.cdiv(length, BLOCK), tl.num_programs(0)) * BLOCK
+    begin = tl.minimum(tl.program_id(0) * share, length)
+    return begin, tl.minimum(begin + share, length)
+
+
+@triton.jit
+def _list(pointer, names, begin, end, kth, listed, room, indices, values, BLOCK: tl.constexpr):
+    """List those larger than the k-th, and of those equal the first `room`, behind the `listed`.
+
+    They are called by their `names`, if they have any, else by their places.
+    """
     lane = tl.arange(0, BLOCK)
-    value = load_tile(pointer + start, lane, end - start, "")
-    key = magnitude_key(value)
-    there = lane < end - start
-    larger = ((key > kth.to(key.dtype)) & there).to(tl.int32)
-    return value, larger, ((key == kth.to(key.dtype)) & there).to(tl.int32)
+    next_block = load_tile(pointer + begin, lane, end - begin, "")
+    for start in range(begin, end, BLOCK):
+        value = next_block
+        next_block = load_tile(pointer + start + BLOCK, lane, end - start - BLOCK, "")
+        key = magnitude_key(value)
+        left = tl.minimum(end - start, BLOCK).to(tl.int32)
+        open_here = tl.minimum(room, left).to(tl.int32)
+        larger = (key > kth.to(key.dtype)) & (lane < left)
+        equal = (key == kth.to(key.dtype)) & (lane < tl.where(open_here > 0, left, 0))
+        both = larger.to(tl.int32) + (equal.to(tl.int32) << 16)  # two counts in one word
+        if tl.max(both) > 0:
+            before = tl.cumsum(both) - both
+            taken = larger | (equal & ((before >> 16) < open_here))
+            place = (before & 0xFFFF) + tl.minimum(before >> 16, open_here)
+            name = start + lane.to(tl.int64)
+            if names is not None:
+                name = tl.load(names + name, mask=taken)
+            tl.store(indices + listed + place, name, mask=taken)
+            tl.store(values + listed + place, value, mask=taken)
+            here = tl.sum(both)
+            equals = tl.minimum(here >> 16, open_here)
+            listed += (here & 0xFFFF) + equals
+            room -= equals
+
+
+@triton.jit
+def _finish(
+    pointer, names, begin, end, prefix, rank, larger, counts, histograms, arrived, turn,
+    indices, values, kth_magnitude,
+    MOST_PROGRAMS: tl.constexpr, FIRST: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The digits of the k-th key from FIRST on, and the list."""
+    kth, room, larger, equal, _ = _refine(
+        pointer, begin, end, prefix, rank, larger, histograms, arrived, turn,
+        FIRST, ROUNDS, ROUNDS, BLOCK,
+    )  # fmt: skip
+    larger, equal = _before(larger, equal, counts, arrived, turn + ROUNDS + 1, MOST_PROGRAMS)
+    listed, room = larger + tl.minimum(equal, room), tl.maximum(room - equal, 0)
+    _list(pointer, names, begin, end, kth, listed, room, indices, values, BLOCK)
+    if tl.program_id(0) == 0:
+        bits = kth.to(magnitude_key(tl.load(pointer)).dtype) >> 1
+        tl.store(kth_magnitude, bits.to(pointer.dtype.element_ty, bitcast=True))
 
 
 @triton.jit(do_not_specialize=["numel", "capacity", "k"])
 def _select(
-    x,
-    numel,
-    candidates,
-    candidate_indices,
-    count,
-    capacity,
-    k,
-    scratch,
-    indices,
-    values,
-    kth_magnitude,
-    WIDTH: tl.constexpr,
-    MOST_PROGRAMS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    program = tl.program_id(0)
-    passed = tl.load(count)
-    held = (passed >= k) & (passed <= capacity)
-    pointer = candidates if held else x
-    length = tl.where(held, passed, numel)
-    share = tl.cdiv(tl.cdiv(length, BLOCK), tl.num_programs(0)) * BLOCK
-    begin = program * share
-    end = tl.minimum(begin + share, length)
-
-    ROUNDS: tl.constexpr = WIDTH // 8
-    arrived = scratch + ROUNDS * BINS
-    kth, room = _kth_key(pointer, begin, end, k, scratch, arrived, WIDTH, BLOCK)
-
-    larger_counts = arrived + 1
-    equal_counts = larger_counts + MOST_PROGRAMS
-    larger_here = tl.zeros((), tl.int64)
-    equal_here = tl.zeros((), tl.int64)
-    for start in range(begin, end, BLOCK):
-        _, larger, equal = _against(pointer, start, end, kth, BLOCK)
-        larger_here += tl.sum(larger)
-        equal_here += tl.sum(equal)
-    tl.store(larger_counts + program, larger_here)
-    tl.store(equal_counts + program, equal_here)
-    _wait_for_all(arrived, ROUNDS + 1)
-
-    others = tl.arange(0, MOST_PROGRAMS)
-    counts = tl.load(larger_counts + others, mask=others < program, other=0, cache_modifier=".cg")
-    larger_before = tl.sum(counts)
-    counts = tl.load(equal_counts + others, mask=others < program, other=0, cache_modifier=".cg")
-    equal_before = tl.sum(counts)
-    for start in range(begin, end, BLOCK):
-        value, larger, equal = _against(pointer, start, end, kth, BLOCK)
-        if tl.max(larger | equal) > 0:
-            equals = equal_before + tl.cumsum(equal) - equal
-            place = larger_before + tl.cumsum(larger) - larger + tl.minimum(equals, room)
-            taken = (larger > 0) | ((equal > 0) & (equals < room))
-            index = start + tl.arange(0, BLOCK)
-            if held:
-                index = tl.load(candidate_indices + index, mask=taken)
-            tl.store(indices + place, index, mask=taken)
-            tl.store(values + place, value, mask=taken)
-            larger_before += tl.sum(larger)
-            equal_before += tl.sum(equal)
-    if program == 0:
-        bits = kth.to(magnitude_key(tl.load(x)).dtype) >> 1
-        tl.store(kth_magnitude, bits.to(x.dtype.element_ty, bitcast=True))
+    x, numel, candidates, names, found, capacity, k, scratch, indices, values, kth_magnitude,
+    MOST_PROGRAMS: tl.constexpr, BLOCK: tl.constexpr, LARGE_BLOCK: tl.constexpr,
+):  # fmt: skip
+    ROUNDS: tl.constexpr = x.dtype.element_ty.primitive_bitwidth // 8
+    arrived, counts = scratch, scratch + 1
+    histograms = counts + 2 * MOST_PROGRAMS
+    passed = tl.load(found)
+    few = (passed >= k) & (passed <= capacity)
+    nothing = tl.zeros((), tl.int64)
+    prefix, rank, larger, turn = nothing, nothing + k, nothing, nothing
+    begin, end = _share(numel.to(tl.int64), LARGE_BLOCK)
+    if not few:
+        prefix, rank, larger, agreeing_here, agreeing = _refine(
+            x, begin, end, prefix, rank, larger, histograms, arrived, turn,
+            0, NARROWING, ROUNDS, LARGE_BLOCK,
+        )  # fmt: skip
+        passed = k - rank + agreeing
+        few = passed <= capacity
+        if few:
+            before = _before(
+                larger, agreeing_here, counts, arrived, NARROWING + 1, MOST_PROGRAMS
+            )  # fmt: skip
+            least = prefix << (8 * (ROUNDS - NARROWING))
+            _list(
+                x, None, begin, end, least, before[0] + before[1], numel.to(tl.int64),
+                names, candidates, LARGE_BLOCK,
+            )  # fmt: skip
+            _wait_for_all(arrived, NARROWING + 2)
+            turn += NARROWING + 2
+            histograms += NARROWING * BINS
+    if few:
+        begin, end = _share(passed, BLOCK)
+        _finish(
+            candidates, names, begin, end, nothing, nothing + k, nothing, counts, histograms,
+            arrived, turn, indices, values, kth_magnitude, MOST_PROGRAMS, 0, ROUNDS, BLOCK,
+        )  # fmt: skip
+    else:
+        _finish(
+            x, None, begin, end, prefix, rank, larger, counts, histograms,
+            arrived, turn, indices, values, kth_magnitude,
+            MOST_PROGRAMS, NARROWING, ROUNDS, LARGE_BLOCK,
+        )  # fmt: skip
 
 
 def _programs(x: Tensor) -> int:
@@ -165,12 +219,11 @@ def _programs(x: Tensor) -> int:
 
 def largest_of(found: Found, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     """See the package."""
-    width, programs = 8 * x.element_size(), _programs(x)
+    programs = _programs(x)
     most = triton.next_power_of_2(programs)
-    # A histogram a byte, the arrivals, and two counts a program.
-    scratch = torch.zeros(
-        width // 8 * BINS.value + 1 + 2 * most, dtype=torch.int64, device=x.device
-    )
+    # The arrivals, two counts a program, and a histogram a round: some rounds come twice.
+    words = 1 + 2 * most + (x.element_size() + NARROWING.value) * BINS.value
+    scratch = torch.zeros(words, dtype=torch.int64, device=x.device)
     indices = torch.empty(k, dtype=torch.int64, device=x.device)
     values = torch.empty(k, dtype=x.dtype, device=x.device)
     kth = torch.empty((), dtype=x.dtype, device=x.device)
@@ -186,9 +239,9 @@ def largest_of(found: Found, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]
         indices,
         values,
         kth,
-        width,
         most,
         BLOCK,
+        LARGE_BLOCK if x.numel() > programs * LARGE_BLOCK else BLOCK,
         num_warps=WARPS,
         maxnreg=REGISTERS,
         launch_cooperative_grid=True,
@@ -198,27 +251,17 @@ def largest_of(found: Found, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]
 
 def largest(x: Tensor, k: int, guess: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """See the package."""
-    proposed = _sampled_guess(x, k) if guess is None else guess
-    if proposed is None:
-        return largest_of(_nothing(x), x, k)
-    return largest_of(compact(x, proposed, min(_CAPACITY_PER_K * k, x.numel())), x, k)
+    if guess is None:
+        plan = strided(x.numel(), k)
+        if plan is None or x.numel() < SAMPLE_FROM:
+            return largest_of(_nothing(x), x, k)
+        stride, rank = plan
+        sample = x[::stride].contiguous()
+        guess = largest_of(_nothing(sample), sample, rank)[2]
+    return largest_of(compact(x, guess, room(x.numel(), k)), x, k)
 
 
 def _nothing(x: Tensor) -> Found:
     """Candidates that never hold, so that all elements are looked at."""
     none = torch.empty(0, dtype=torch.int64, device=x.device)
     return Found(none, x[:0], torch.zeros((), dtype=torch.int64, device=x.device))
-
-
-def _sampled_guess(x: Tensor, k: int) -> Tensor | None:
-    """A magnitude that somewhat more than k elements should reach, from every so-manieth element;
-    None where looking at all of them is no dearer."""
-    numel = x.numel()
-    if numel < _NARROW_FROM or k > numel // 8:
-        return None
-    # Odd, because widths of layers are even: see `sparsify`.
-    stride = max(1, numel // max(_LEAST_SAMPLE, numel // _LONGEST_STRIDE)) | 1
-    sample = x[::stride].contiguous()
-    expected = k * sample.numel() / numel
-    rank = math.ceil(expected + 4 * math.sqrt(expected) + 4)  # four standard deviations above
-    return largest_of(_nothing(sample), sample, rank)[2] if rank < sample.numel() else None

@@ -7,8 +7,9 @@ Read as one little-endian number, the bytes are Σ code_i · 2^(i·bits); eight 
 from torch import Tensor
 
 from thinwire.errors import RecipeError, WireFormatError
-from thinwire.kernels import chosen
+from thinwire.kernels import Implementation, implementation
 
+BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 MOST_BITS = 16
 
 
@@ -20,17 +21,20 @@ def packed_bytes(count: int, bits: int) -> int:
 def pack_bits(codes: Tensor, bits: int) -> Tensor:
     """The low `bits` bits of each int32 in the 1-D `codes`, as ⌈count·bits/8⌉ bytes."""
     _check_width(bits)
-    if chosen(codes.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.pack_bits import numba
-
-        return numba.pack_bits(codes, bits)
-    from thinwire.kernels.pack_bits import reference
-
-    return reference.pack_bits(codes, bits)
+    packed: Tensor = implementation(__name__, codes.device, BUILT).pack_bits(codes, bits)
+    return packed
 
 
 def unpack_bits(packed: Tensor, count: int, bits: int) -> Tensor:
     """The `count` int32 codes in `packed`, which must hold them and nothing else."""
+    check_packed(packed, count, bits)
+    module = implementation(__name__, packed.device, BUILT)
+    codes: Tensor = module.unpack_bits(packed, count, bits)
+    return codes
+
+
+def check_packed(packed: Tensor, count: int, bits: int) -> None:
+    """Refuse bytes that are not those of `count` codes and nothing else."""
     _check_width(bits)
     if packed.numel() != packed_bytes(count, bits):
         raise WireFormatError(
@@ -40,13 +44,6 @@ def unpack_bits(packed: Tensor, count: int, bits: int) -> Tensor:
     spare = packed.numel() * 8 - count * bits
     if spare and int(packed[-1]) >> (8 - spare):
         raise WireFormatError(f"the {spare} spare bits after {count} codes are not zero")
-    if chosen(packed.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.pack_bits import numba
-
-        return numba.unpack_bits(packed, count, bits)
-    from thinwire.kernels.pack_bits import reference
-
-    return reference.unpack_bits(packed, count, bits)
 
 
 def _check_width(bits: int) -> None:

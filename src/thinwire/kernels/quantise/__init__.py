@@ -2,7 +2,9 @@
 
 from torch import Tensor
 
-from thinwire.kernels import chosen
+from thinwire.kernels import Implementation, implementation
+
+BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 
 
 def quantise(heights: Tensor, seed: int) -> Tensor:
@@ -11,10 +13,5 @@ def quantise(heights: Tensor, seed: int) -> Tensor:
     Height i goes up if `rng.hash_to_unit(i, seed)` is below its fraction: the chance is right to
     2^-24, the grain of these numbers, and a whole number stays as it is.
     """
-    if chosen(heights.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.quantise import numba
-
-        return numba.quantise(heights, seed)
-    from thinwire.kernels.quantise import reference
-
-    return reference.quantise(heights, seed)
+    steps: Tensor = implementation(__name__, heights.device, BUILT).quantise(heights, seed)
+    return steps

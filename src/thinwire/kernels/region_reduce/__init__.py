@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from thinwire.kernels import chosen
+from thinwire.kernels import Implementation, implementation
 from thinwire.types import Sparse
+
+BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 
 _WORDS_FOR_FREE = 1 << 16  # a bitmap of 512 KiB stays in the cache, however few indices there are
 _WORDS_AN_INDEX = 16  # beyond so many words to clear and scan for each index, sorting is faster
@@ -24,22 +26,15 @@ def region_reduce(parts: Sequence[Sparse], numel: int) -> Sparse:
     count = sum(part.count for part in parts)
     words = numel // 64 + 1
     bitmap_pays = words <= max(_WORDS_FOR_FREE, _WORDS_AN_INDEX * count)
-    device = parts[0].indices.device
-    if bitmap_pays and chosen(device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.region_reduce import numba
-
-        return numba.region_reduce(parts, numel)
-    from thinwire.kernels.region_reduce import reference
-
-    return reference.region_reduce(parts, numel)
+    built = BUILT if bitmap_pays else ("reference", "triton")
+    total: Sparse = implementation(__name__, parts[0].indices.device, built).region_reduce(
+        parts, numel
+    )
+    return total
 
 
 def common(indices: Tensor, others: Tensor) -> Tensor:
     """Positions of those `indices` that are also among the `others`; all of them ascending."""
-    if chosen(indices.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.region_reduce import numba
-
-        return numba.common(indices, others)
-    from thinwire.kernels.region_reduce import reference
-
-    return reference.common(indices, others)
+    built: tuple[Implementation, ...] = ("reference", "numba")
+    found: Tensor = implementation(__name__, indices.device, built).common(indices, others)
+    return found

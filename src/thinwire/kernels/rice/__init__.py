@@ -5,28 +5,29 @@ h_i·2^b + r_i: the split's vector then holds the q's in unary, one after the ot
 hold the r's. The bits are Rice's; that they lie apart lets both be read a word at a time.
 """
 
+from typing import Any
+
 from torch import Tensor
 
-from thinwire.kernels import chosen
+from thinwire.kernels import Implementation, implementation
+
+BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 
 
-def from_indices(indices: Tensor, low_bits: int) -> tuple[Tensor, bool]:
-    """The number of each index, and whether the indices ascend from 0 on, as they must."""
-    if chosen(indices.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.rice import numba
-
-        return numba.from_indices(indices, low_bits)
-    from thinwire.kernels.rice import reference
-
-    return reference.from_indices(indices, low_bits)
+def from_indices(indices: Tensor, low_bits: int) -> tuple[Tensor, Tensor]:
+    """The number of each index, and (0-D bool) whether these ascend from 0 on, as they must."""
+    made: tuple[Tensor, Tensor] = _implementation(indices).from_indices(indices, low_bits)
+    return made
 
 
-def to_indices(numbers: Tensor, low_bits: int, rows: int) -> tuple[Tensor, bool]:
-    """The index of each number, perhaps in its place; and whether all of them are below `rows`."""
-    if chosen(numbers.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.rice import numba
+def to_indices(numbers: Tensor, low_bits: int, rows: int) -> tuple[Tensor, Tensor]:
+    """The index of each number, perhaps in its place; and (0-D bool) if all are below `rows`.
 
-        return numba.to_indices(numbers, low_bits, rows)
-    from thinwire.kernels.rice import reference
+    The high parts of the numbers, from bit `low_bits` on, do not descend.
+    """
+    made: tuple[Tensor, Tensor] = _implementation(numbers).to_indices(numbers, low_bits, rows)
+    return made
 
-    return reference.to_indices(numbers, low_bits, rows)
+
+def _implementation(x: Tensor) -> Any:
+    return implementation(__name__, x.device, BUILT)

@@ -36,13 +36,13 @@ def _to_indices(
     return sound
 
 
-def from_indices(indices: Tensor, low_bits: int) -> tuple[Tensor, bool]:
+def from_indices(indices: Tensor, low_bits: int) -> tuple[Tensor, Tensor]:
     """See the package."""
     out = torch.empty_like(indices)
-    return out, bool(_from_indices(indices.numpy(), low_bits, out.numpy()))
+    return out, torch.tensor(bool(_from_indices(indices.numpy(), low_bits, out.numpy())))
 
 
-def to_indices(numbers: Tensor, low_bits: int, rows: int) -> tuple[Tensor, bool]:
+def to_indices(numbers: Tensor, low_bits: int, rows: int) -> tuple[Tensor, Tensor]:
     """See the package."""
     view = numbers.numpy()
-    return numbers, bool(_to_indices(view, low_bits, rows, view))
+    return numbers, torch.tensor(bool(_to_indices(view, low_bits, rows, view)))

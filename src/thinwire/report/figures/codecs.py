@@ -6,8 +6,8 @@ from thinwire.report.bar_chart import Bar, bar_chart
 from thinwire.report.drawing import Axis, Plot
 from thinwire.report.palette import Look
 from thinwire.report.panels import Panel, panels
-from thinwire.words import short
 from thinwire.results import Row
+from thinwire.words import short
 
 RATES = {"encode": "hue-0", "decode": "hue-1"}
 

@@ -7,15 +7,15 @@ from thinwire.report.drawing import Axis, Plot
 from thinwire.report.line_chart import Line, line_chart
 from thinwire.report.palette import Look
 from thinwire.report.panels import Panel, by_series, number, panels
-from thinwire.words import duration
 from thinwire.results import Row
+from thinwire.words import duration
 
 FLOOR = Look("ink", (4, 2), 1.4)
 SHOWN_RATIO = 10.0  # longer bars are cut: what matters is how near the others come to 1
 
 
 def kernel_figures(rows: Sequence[Row], look: Mapping[str, Look]) -> Iterator[Plot]:
-    for panel in panels(rows, ("op", "device", "threads", "density")):
+    for panel in panels(rows, ("op", "payloads", "device", "threads", "density")):
         yield from _times(panel, look)
     for panel in panels(rows, ("device", "threads", "density")):
         yield from _ratios(panel)
@@ -45,7 +45,8 @@ def _ratios(panel: Panel) -> Iterator[Plot]:
     """Every operation at its largest n."""
     largest: dict[tuple[str, str], Row] = {}
     for row in panel.rows:
-        key = (row["op"], row["impl"])
+        payloads = row.get("payloads")
+        key = (row["op"] if payloads is None else f"{row['op']} {payloads}", row["impl"])
         if row["ratio"] is not None and (key not in largest or row["n"] >= largest[key]["n"]):
             largest[key] = row
     bars = [

@@ -7,8 +7,8 @@ from thinwire.report.drawing import Axis, Plot
 from thinwire.report.line_chart import Line, line_chart
 from thinwire.report.palette import Look
 from thinwire.report.panels import Panel, by_series, number, panels
-from thinwire.words import duration
 from thinwire.results import Row
+from thinwire.words import duration
 
 SETTINGS = ("model", "workers", "rate", "overlap", "compute_seconds", "density")
 AGAINST = {

@@ -1,0 +1,30 @@
+"""The checksum on CUDA: one pass. Integer sums wrap: atomic adds come out alike in any order."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thinwire.kernels._triton import mix64, mix_offset
+from thinwire.kernels.checksum.reference import SEED
+
+BLOCK = 2048
+WARPS = 8
+OFFSET = mix_offset(SEED)
+
+
+@triton.jit(do_not_specialize=["count", "first"])
+def _add_up(words, total, count, first, offset, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    word = tl.load(words + i, mask=i < count, other=0).to(tl.uint64, bitcast=True)
+    weighted = (word ^ (word >> 32)) * (mix64(first + i, offset) | 1)
+    tl.atomic_add(total, tl.sum(weighted.to(tl.int64, bitcast=True)), sem="relaxed")
+
+
+def checksum(words: Tensor, first: int = 0) -> Tensor:
+    """See the package."""
+    total = torch.zeros((), dtype=torch.int64, device=words.device)
+    if words.numel():
+        grid = (triton.cdiv(words.numel(), BLOCK),)
+        _add_up[grid](words, total, words.numel(), first, OFFSET, BLOCK, num_warps=WARPS)
+    return total

@@ -1,0 +1,27 @@
+"""What a sample can say of the k-th magnitude: the same plan for every device."""
+
+import math
+
+_NARROW_FROM = 1 << 14  # below this many elements a sample costs as much as it saves
+_LEAST_SAMPLE, _LONGEST_STRIDE = 1 << 12, 257
+_ROOM = 4  # candidates for each of the k: a guess that lets more through was a bad one
+_SPARE_ROOM = 1 << 12  # and so many more: by chance a sample of few lets them through
+
+
+def strided(numel: int, k: int) -> tuple[int, int] | None:
+    """A stride, and the rank in that sample of a magnitude that somewhat more than k should reach.
+
+    None where looking at all elements is no dearer. The stride is odd, because widths of layers
+    are even: one that divides the width would look at the same few columns of every row.
+    """
+    if numel < _NARROW_FROM or k > numel // 8:
+        return None
+    stride = min(_LONGEST_STRIDE, numel // _LEAST_SAMPLE) | 1
+    expected = k / stride
+    # Four standard deviations of the sample's count: too few candidates are rare, and cost passes.
+    return stride, math.ceil(expected + 4 * math.sqrt(expected) + 4)
+
+
+def room(numel: int, k: int) -> int:
+    """For how many candidates to have room."""
+    return min(_ROOM * k + _SPARE_ROOM, numel)

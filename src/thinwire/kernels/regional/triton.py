@@ -1,0 +1,104 @@
+"""Regions on CUDA: one launch writes counts and offsets, one reads and checks them.
+
+Both look for places in an ascending array by halving it, all lanes in step.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from thinwire.kernels.regional import Form
+
+BLOCK = 512
+
+
+@triton.jit
+def _below(ascending, size, wanted, steps):
+    """How many elements of `ascending` are below each `wanted` (int64)."""
+    low = wanted * 0
+    high = low + size
+    for _ in range(steps):
+        middle = (low + high) >> 1
+        here = low < high
+        above = tl.load(ascending + middle, mask=here, other=0) < wanted
+        low = tl.where(here & above, middle + 1, low)
+        high = tl.where(here & (above == 0), middle, high)
+    return low
+
+
+@triton.jit(do_not_specialize=["count", "regions", "bits", "steps"])
+def _write(indices, tally, offsets, count, regions, bits, steps, BLOCK: tl.constexpr):
+    """The first programs write offsets, the others counts."""
+    program = tl.program_id(0).to(tl.int64)
+    listing = tl.cdiv(count, BLOCK)
+    if program < listing:
+        i = program * BLOCK + tl.arange(0, BLOCK)
+        index = tl.load(indices + i, mask=i < count, other=0)
+        tl.store(offsets + i, index.to(offsets.dtype.element_ty), mask=i < count)
+    else:
+        region = (program - listing) * BLOCK + tl.arange(0, BLOCK)
+        first = _below(indices, count, region << bits, steps)
+        end = _below(indices, count, (region + 1) << bits, steps)
+        end = tl.where(region == regions - 1, count, end)  # where the last one ends may be 2^63
+        tl.store(tally + region, (end - first).to(tally.dtype.element_ty), mask=region < regions)
+
+
+@triton.jit(do_not_specialize=["count", "rows", "regions", "bits", "mask", "steps"])
+def _read(
+    tally, ends, offsets, indices, sound, count, rows, regions, bits, mask, steps,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The first programs read offsets, the others check counts."""
+    program = tl.program_id(0).to(tl.int64)
+    listing = tl.cdiv(count, BLOCK)
+    if program < listing:
+        i = program * BLOCK + tl.arange(0, BLOCK)
+        region = _below(ends, regions, i + 1, steps)
+        index = (region << bits) | (tl.load(offsets + i, mask=i < count, other=0) & mask)
+        tl.store(indices + i, index, mask=i < count)
+        begins = i == tl.load(ends + region - 1, mask=(i < count) & (region > 0), other=0)
+        before = tl.load(offsets + i - 1, mask=(i < count) & (i > 0), other=0) & mask
+        bad = (index < 0) | (index >= rows) | ((begins == 0) & ((index & mask) <= before))
+        bad &= i < count
+    else:
+        region = (program - listing) * BLOCK + tl.arange(0, BLOCK)
+        there = region < regions
+        held = tl.load(tally + region, mask=there, other=0).to(tl.int64)
+        end = tl.load(ends + region, mask=region == regions - 1, other=count)
+        bad = there & ((held < 0) | (held > count) | (end != count))
+    if tl.max(bad.to(tl.int32)) > 0:
+        tl.store(sound, False)
+
+
+def write(indices: Tensor, rows: int, form: Form) -> Tensor:
+    """See the package."""
+    count, regions = indices.numel(), form.regions(rows)
+    body = torch.empty(form.size(count, rows), dtype=torch.uint8, device=indices.device)
+    tally, offsets = _halves(body, regions, form)
+    grid = (triton.cdiv(count, BLOCK) + triton.cdiv(regions, BLOCK),)
+    if regions:
+        steps = count.bit_length()
+        _write[grid](indices, tally, offsets, count, regions, form.bits, steps, BLOCK)
+    return body
+
+
+def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
+    """See the package."""
+    regions = form.regions(rows)
+    tally, offsets = _halves(body, regions, form)
+    indices = torch.empty(count, dtype=torch.int64, device=body.device)
+    sound = torch.ones((), dtype=torch.bool, device=body.device)
+    grid = (triton.cdiv(count, BLOCK) + triton.cdiv(regions, BLOCK),)
+    if regions:
+        ends = tally.cumsum(0, dtype=torch.int64)
+        _read[grid](
+            tally, ends, offsets, indices, sound, count, rows, regions, form.bits, form.mask,
+            regions.bit_length(), BLOCK,
+        )  # fmt: skip
+    return indices, sound
+
+
+def _halves(body: Tensor, regions: int, form: Form) -> tuple[Tensor, Tensor]:
+    table_end = regions * form.tally.itemsize
+    return body[:table_end].view(form.tally), body[table_end:].view(form.offset)
