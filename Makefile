@@ -28,7 +28,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# All of docs/results but the GPU's, in about 20 minutes on an idle machine with 2 cores. Shaped
+# All of docs/results but the GPU's and convergence-*.json, in less than 30 minutes on an idle machine with 2 cores. Shaped
 # links need root and iproute2; without them use --rates none.
 RESULTS := docs/results
 SYNC := $(BIN)/thinwire bench sync
@@ -45,14 +45,22 @@ bench: setup
 	  --recipes $(PEERS),$(SPARSE) --json $(RESULTS)/sync-peers-4.json
 	$(SYNC) --n 25.6m --workers 8 --rates 1gbit --density 0.001 \
 	  --recipes $(PEERS),$(SPARSE) --json $(RESULTS)/sync-peers-8.json
+	$(SYNC) --n 1m,8m,25.6m --workers 4 --rates none,1gbit --density 0.01 --steps 9 \
+	  --recipes dense,auto,$(SPARSE) --json $(RESULTS)/sync-auto-fast.json
+	$(SYNC) --n 1m,8m,25.6m --workers 4 --rates 100mbit --density 0.01 --steps 3 --warmup 1 \
+	  --recipes dense,auto,$(SPARSE) --json $(RESULTS)/sync-auto-slow.json
+	$(TRAIN) --models resnet18 --workers 4 --rates 1gbit --steps 6 --density 0.001 \
+	  --recipes "dgc,dragonn(batched=False),dragonn,dragonn(selective=True)" \
+	  --json $(RESULTS)/train-dragonn.json
 	$(TRAIN) --models resnet18 --workers 4 --rates 1gbit --overlap on,off \
-	  --recipes torch-bf16,topk,ok-topk,union --json $(RESULTS)/train-resnet18.json
+	  --recipes torch-bf16,topk,ok-topk,union,auto --json $(RESULTS)/train-resnet18.json
 	$(TRAIN) --models vgg16,gpt2 --workers 4 --rates 1gbit --steps 5 \
 	  --recipes torch-bf16,topk,ok-topk,union --json $(RESULTS)/train-large.json
 	$(TRAIN) --models digits,text --workers 4 --rates 100mbit \
 	  --recipes torch-bf16,torch-powersgd-1,topk,ok-topk,union --json $(RESULTS)/train-tasks.json
 	$(TRAIN) --models words --workers 8 --rates 100mbit --steps 40 \
-	  --recipes parallax,union,s2,dense --json $(RESULTS)/train-embedding.json
+	  --recipes "parallax,dense(coo='union'),dense(coo='sketch-allreduce'),s2,dense" \
+	  --json $(RESULTS)/train-embedding.json
 	$(BIN)/thinwire bench kernels --device cpu --n 25.6m --density 0.001,0.01 --threads 1,2 \
 	  --json $(RESULTS)/kernels-cpu.json --png $(RESULTS)/kernels-cpu.png
 	$(BIN)/thinwire bench codecs --json $(RESULTS)/codecs.json --png $(RESULTS)/codecs.png

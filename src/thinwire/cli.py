@@ -51,6 +51,8 @@ def demo(
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of every run.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A third of the steps.")] = False,
     seed: Annotated[int, typer.Option(help="Of the weights, the data and the recipes.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of everything, from --seed on.")] = 1,
+    density: Annotated[float, typer.Option(help="What sparse recipes keep.")] = 0.05,
     out: Annotated[Path, typer.Option(help="Folder for the page and numbers.")] = Path("runs/demo"),
     json: JsonPath = None,
 ) -> None:
@@ -61,7 +63,8 @@ def demo(
 
     names = tuple(name for part in recipes.split(",") if (name := part.strip()))
     try:
-        run(Settings(workers, names, steps, quick, seed, out), _console(), json)
+        settings = Settings(workers, names, steps, quick, seed, out, density, seeds)
+        run(settings, _console(), json)
     except WorkerError as error:
         _fail(str(error), code=1)
 

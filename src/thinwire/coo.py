@@ -13,7 +13,7 @@ from torch import Tensor
 from thinwire.codec import Pair
 from thinwire.codec.linear import CountSketch
 from thinwire.collective import AllGather, GroupCommunicator, Nodes
-from thinwire.collective._oktopk_messages import is_exact
+from thinwire.collective._shares import is_exact
 from thinwire.errors import ExchangeError
 from thinwire.pipeline import Pipeline
 from thinwire.stats import Cost, Meter

@@ -2,6 +2,8 @@
 
 Feedback hands it out, a sparsifier takes from it. Whatever is asked first does the adding as it
 goes (12 bytes an element of float32 instead of 16); from then on the sum is there.
+
+A sum that is told to `clear` leaves zeros where the gradient was, in the same pass.
 """
 
 import torch
@@ -71,8 +73,8 @@ class Pending:
 class ResidualSum(Pending):
     """residual + gradient, which will lie in the residual's memory."""
 
-    def __init__(self, residual: Tensor, grad: Tensor) -> None:
-        self._sum, self._grad = residual, grad
+    def __init__(self, residual: Tensor, grad: Tensor, clear: bool = False) -> None:
+        self._sum, self._grad, self._clear = residual, grad, clear
         self._added = False
 
     def peek(self, where: slice) -> Tensor:
@@ -84,27 +86,32 @@ class ResidualSum(Pending):
         if self._added:
             return hash_select(self._sum, threshold, slots, seed)
         self._added = True
-        return accumulate_hash(self._sum, self._grad, threshold, slots, seed)
+        return accumulate_hash(self._sum, self._grad, threshold, slots, seed, self._clear)
 
     def block_norms(self, block: int) -> Tensor:
         """As above, in one pass."""
         if self._added:
             return block_norms(self._sum, block)
         self._added = True
-        return accumulate_block_norms(self._sum, self._grad, block)
+        return accumulate_block_norms(self._sum, self._grad, block, self._clear)
 
     def _add(self) -> None:
         self._sum.add_(self._grad)
+        if self._clear:
+            self._grad.zero_()
 
     def _add_and_compact(self, threshold: Tensor, capacity: int) -> Found:
-        return accumulate(self._sum, self._grad, threshold, capacity)
+        return accumulate(self._sum, self._grad, threshold, capacity, self._clear)
 
 
 class MomentumSum(Pending):
     """residual + (factor · velocity + gradient), which will lie in the residual's memory."""
 
-    def __init__(self, velocity: Tensor, residual: Tensor, grad: Tensor, factor: float) -> None:
+    def __init__(
+        self, velocity: Tensor, residual: Tensor, grad: Tensor, factor: float, clear: bool = False
+    ) -> None:
         self._velocity, self._sum, self._grad, self._factor = velocity, residual, grad, factor
+        self._clear = clear
         self._added = False
 
     def peek(self, where: slice) -> Tensor:
@@ -116,8 +123,10 @@ class MomentumSum(Pending):
     def _add(self) -> None:
         self._velocity.mul_(self._factor).add_(self._grad)
         self._sum.add_(self._velocity)
+        if self._clear:
+            self._grad.zero_()
 
     def _add_and_compact(self, threshold: Tensor, capacity: int) -> Found:
         return accumulate_momentum(
-            self._velocity, self._sum, self._grad, self._factor, threshold, capacity
+            self._velocity, self._sum, self._grad, self._factor, threshold, capacity, self._clear
         )

@@ -120,10 +120,11 @@ def dragonn(
     4.2). It is off by default, unlike in the paper: what is sent then depends on the network and
     on measured times, and not on the recipe alone. `batched` is the decoding of section 4.3.
     """
-    way = Pipeline(Hashed(density, slots), collective=AllGather(), feedback=Momentum(momentum))
+    gather, feedback = AllGather(batched), Momentum(momentum)
+    way = Pipeline(Hashed(density, slots), collective=gather, feedback=feedback)
     if not selective:
         return way
-    chosen = Auto.between(dense_way(way.feedback), {"dragonn": way}, trial=0)
+    chosen = Auto.between(dense_way(feedback), {"dragonn": way}, trial=0)
     return dataclasses.replace(chosen, unit="tensor", bypass=way.bypass)
 
 

@@ -14,6 +14,7 @@ from thinwire.collective import GroupCommunicator, Nodes, node_size_of
 from thinwire.coo import SparseUnit
 from thinwire.errors import NonFiniteError, RecipeError
 from thinwire.explain import explain
+from thinwire.kernels.max_abs import max_abs
 from thinwire.pipeline import Pipeline
 from thinwire.recipes import resolve
 from thinwire.runner import Runner
@@ -268,11 +269,9 @@ def largest_magnitudes(grads: Mapping[str, Tensor]) -> list[float]:
 
 def _largest(grad: Tensor) -> Tensor:
     values = grad._values() if grad.is_sparse else grad
-    if values.numel() == 0 or not values.is_floating_point():
+    if not values.is_floating_point():
         return values.new_zeros((), dtype=torch.float64)
-    # One reading at memory speed, and NaN comes through; the infinity norm takes 15 times as long.
-    low, high = torch.aminmax(values)
-    return torch.maximum(-low, high).double()
+    return max_abs(values)
 
 
 def _grouped(grads: Mapping[str, Tensor], unit: str) -> list[dict[str, Tensor]]:

@@ -168,6 +168,7 @@ class StepContext:
     comm: Communicator
     density: float | None = None  # a warm-up schedule's, in place of the sparsifier's own
     out: Tensor | None = None  # flat; a collective may build a dense total here once it has encoded
+    cleared: bool = False  # `out` is all zeros already
     memory: State = field(default_factory=dict)  # what a collective remembers of the unit
     dense: Tensor | None = (
         None  # flat; what the selection was made from, where that is what travels
@@ -184,10 +185,8 @@ class StepContext:
     def output(self, numel: int, like: Tensor, zeroed: bool = True) -> Tensor:
         """A flat buffer for a dense total: the gradient's own storage where it fits."""
         if self.out is not None and self.out.numel() == numel and self.out.dtype == like.dtype:
-            out = self.out
-        else:
-            out = like.new_empty(numel)
-        return out.zero_() if zeroed else out
+            return self.out.zero_() if zeroed and not self.cleared else self.out
+        return like.new_zeros(numel) if zeroed else like.new_empty(numel)
 
 
 @runtime_checkable

@@ -1,7 +1,9 @@
 """What the ranks of the collective tests do. Runs in the workers: imports stay few."""
 
+import dataclasses
 import os
 from datetime import timedelta
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -23,6 +25,18 @@ def gather(group, rank, size, lengths, dtype):
     parts = comm.all_gather(torch.full((lengths[rank],), rank, dtype=dtype))
     traffic = comm.traffic.sent - before[0], comm.traffic.received - before[1]
     return [part.tolist() for part in parts], traffic
+
+
+def sized(group, rank, size, lengths, eager):
+    """Rank r sends lengths[r] + q bytes to rank q, of which `eager` go with their number."""
+    comm = GroupCommunicator(group)
+    others = [r for r in range(size) if r != rank]
+    outgoing = {
+        r: (torch.arange(lengths[rank] + r) + rank).remainder_(251).to(torch.uint8) for r in others
+    }
+    with patch("thinwire.collective.comm.EAGER", eager):
+        incoming = comm.exchange_sized(outgoing, others, torch.device("cpu"))
+    return {r: t.tolist() for r, t in incoming.items()}, comm.traffic.sent, comm.traffic.received
 
 
 def ring(group, rank, size, length):
@@ -75,7 +89,7 @@ def dense_of_sparse(group, rank, size):
     return dense_of(reduced.total).tolist(), dense_of(reduced.delivered).tolist()
 
 
-def allgather(group, rank, size, selections, numel):
+def allgather(group, rank, size, selections, numel, batched=True, cleared=False):
     """An allgather of each rank's own (indices, values) through raw codecs."""
     from thinwire.codec import Pair
     from thinwire.collective import AllGather
@@ -83,7 +97,10 @@ def allgather(group, rank, size, selections, numel):
     comm = GroupCommunicator(group)
     indices, values = selections[rank]
     s = Sparse(torch.tensor(indices, dtype=torch.int64), torch.tensor(values), numel)
-    reduced = AllGather().exchange(s, Pair(), context(comm))
+    ctx = context(comm)
+    if cleared:
+        ctx = dataclasses.replace(ctx, out=torch.zeros(numel), cleared=True)
+    reduced = AllGather(batched).exchange(s, Pair(), ctx)
     support = None if reduced.support is None else sorted(set(reduced.support.tolist()))
     return dense_of(reduced.total).tolist(), dense_of(reduced.delivered).tolist(), support
 

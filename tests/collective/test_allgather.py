@@ -31,3 +31,26 @@ def test_nobody_sends_anything(cluster):
 def test_an_empty_tensor(cluster):
     for total, delivered, _ in cluster.run(ranks.allgather, 3, [([], [])] * 3, 0):
         assert total == delivered == []
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_at_once_or_one_after_the_other_the_bits_are_the_same(cluster, size):
+    # Sums of these depend on their order; all ranks share index 5, neighbours share another.
+    selections = [([5, r + 6, r + 7], [1e8 / 3**r, -0.1 * r, 0.7]) for r in range(size)]
+    numel = 5000
+    for once, one_by_one, sparse in zip(
+        cluster.run(ranks.allgather, size, selections, numel),
+        cluster.run(ranks.allgather, size, selections, numel, False),
+        cluster.run(ranks.allgather, size, selections, numel, True, True),
+        strict=True,
+    ):
+        assert once[:2] == one_by_one[:2] == sparse[:2]
+        assert once[2] == one_by_one[2]
+        assert sparse[2] is None  # the total is sparse
+
+
+def test_many_entries_are_added_up_in_a_dense_total(cluster):
+    selections = [(list(range(r, 60, 2)), [1.0 + r] * len(range(r, 60, 2))) for r in range(2)]
+    for total, _, support in cluster.run(ranks.allgather, 2, selections, 100, True, True):
+        assert total == [1.0, 2.0] * 30 + [0.0] * 40
+        assert support == list(range(60))

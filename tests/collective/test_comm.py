@@ -28,6 +28,18 @@ def test_all_gather_of_nothing_from_anyone(cluster):
         assert parts == [[], [], [], []]
 
 
+@pytest.mark.parametrize("size", [2, 3, 8])
+@pytest.mark.parametrize("eager", [0, 8, 96, 1000])
+def test_sizes_need_not_be_known_nor_fit_what_goes_ahead(cluster, size, eager):
+    lengths = [(37 * r) % 113 + 90 * (r % 2) for r in range(size)]
+    results = cluster.run(ranks.sized, size, lengths, eager)
+    for rank, (got, sent, received) in enumerate(results):
+        others = [r for r in range(size) if r != rank]
+        assert got == {r: [(i + r) % 251 for i in range(lengths[r] + rank)] for r in others}
+        assert sent == sum(lengths[rank] + r + 8 for r in others)
+        assert received == sum(lengths[r] + rank + 8 for r in others)
+
+
 @pytest.mark.parametrize("size", range(2, 9))
 def test_exchange_with_one_neighbour(cluster, size):
     for rank, (got, sent, received) in enumerate(cluster.run(ranks.ring, size, 5)):

@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -125,24 +125,27 @@ def repeat(
 def recorded() -> Iterator[Any]:
     """A digest of all payload bytes that this rank hands to the network meanwhile."""
     hasher = hashlib.blake2b(digest_size=12)
-    all_reduce, send = GroupCommunicator.all_reduce, GroupCommunicator.exchange
+    methods = {
+        name: getattr(GroupCommunicator, name)
+        for name in ("all_reduce", "exchange", "exchange_sized")
+    }
 
-    def recording_all_reduce(self, tensor):
-        hasher.update(digest(tensor).encode())
-        return all_reduce(self, tensor)
+    def recording(method: Any) -> Any:
+        def record(self: Any, given: Any, *arguments: Any) -> Any:
+            outgoing = given if isinstance(given, Mapping) else {"all": given}
+            for peer, tensor in sorted(outgoing.items()):
+                hasher.update(f"{peer} {digest(tensor)}".encode())
+            return method(self, given, *arguments)
 
-    def recording_exchange(self, outgoing, incoming):
-        for peer, tensor in sorted(outgoing.items()):
-            hasher.update(f"{peer} {digest(tensor)}".encode())
-        return send(self, outgoing, incoming)
+        return record
 
-    GroupCommunicator.all_reduce = recording_all_reduce
-    GroupCommunicator.exchange = recording_exchange
+    for name, method in methods.items():
+        setattr(GroupCommunicator, name, recording(method))
     try:
         yield hasher
     finally:
-        GroupCommunicator.all_reduce = all_reduce
-        GroupCommunicator.exchange = send
+        for name, method in methods.items():
+            setattr(GroupCommunicator, name, method)
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,15 @@ def test_the_norm_of_each_block(case: Case, numel: int, block: int, dtype: torch
 @each
 @pytest.mark.parametrize(("numel", "block"), SIZES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("clear", [False, True])
 def test_fused_is_first_add_then_norms(
-    case: Case, numel: int, block: int, dtype: torch.dtype
+    case: Case, numel: int, block: int, dtype: torch.dtype, clear: bool
 ) -> None:
     grad, residual = normal(numel, dtype, seed=1), normal(numel)
     whole = residual + grad
-    placed = case.place(residual)
-    norms = case.run(accumulate_block_norms, placed, grad, block)
+    placed, spent = case.place(residual), case.place(grad.clone())
+    norms = case.run(accumulate_block_norms, placed, spent, block, clear)
+    assert bits(spent) == bits(torch.zeros_like(grad) if clear else grad)
     assert bits(placed) == bits(whole)
     assert bits(norms) == bits(case.run(block_norms, whole, block))
 

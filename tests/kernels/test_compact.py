@@ -87,28 +87,34 @@ def test_the_threshold_is_compared_in_the_precision_of_the_elements(case: Case) 
 
 
 @everywhere
+@pytest.mark.parametrize("clear", [False, True])
 @pytest.mark.parametrize(("dtype", "grad_dtype"), DTYPES)
-def test_fused_is_unfused(case: Case, dtype: torch.dtype, grad_dtype: torch.dtype) -> None:
+def test_fused_is_unfused(
+    case: Case, dtype: torch.dtype, grad_dtype: torch.dtype, clear: bool
+) -> None:
     grad = normal(5003, seed=1).to(torch.float64).div(3).to(grad_dtype)
     grad[:5] = torch.tensor([0.0, -0.0, 6e-8, -6e-8, 1e-4])  # two are denormal in float16
     expected = normal(5003, dtype).add_(grad)
-    residual = case.place(normal(5003, dtype))
-    found = case.run(accumulate, residual, grad, torch.tensor(1.5, dtype=dtype), 5003)
+    residual, spent = case.place(normal(5003, dtype)), case.place(grad.clone())
+    found = case.run(accumulate, residual, spent, torch.tensor(1.5, dtype=dtype), 5003, clear)
     assert bits(residual) == bits(expected)
+    assert bits(spent) == bits(torch.zeros_like(grad) if clear else grad)
     assert lists(found, expected, passing(expected, 1.5))
 
 
 @everywhere
+@pytest.mark.parametrize("clear", [False, True])
 @pytest.mark.parametrize(("dtype", "grad_dtype"), DTYPES)
 def test_momentum_is_rounded_after_each_operation(
-    case: Case, dtype: torch.dtype, grad_dtype: torch.dtype
+    case: Case, dtype: torch.dtype, grad_dtype: torch.dtype, clear: bool
 ) -> None:
     grad = normal(3001, seed=2).to(grad_dtype)
     expected_velocity = normal(3001, dtype, seed=3).mul_(0.9).add_(grad)
     expected = normal(3001, dtype, seed=4).add_(expected_velocity)
     velocity, residual = (case.place(normal(3001, dtype, seed=seed)) for seed in (3, 4))
-    limit = torch.tensor(2.0, dtype=dtype)
-    found = case.run(accumulate_momentum, velocity, residual, grad, 0.9, limit, 100)
+    limit, spent = torch.tensor(2.0, dtype=dtype), case.place(grad.clone())
+    found = case.run(accumulate_momentum, velocity, residual, spent, 0.9, limit, 100, clear)
+    assert bits(spent) == bits(torch.zeros_like(grad) if clear else grad)
     assert bits(velocity) == bits(expected_velocity)
     assert bits(residual) == bits(expected)
     assert lists(found, expected, passing(expected, 2.0))

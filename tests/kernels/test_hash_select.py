@@ -75,12 +75,16 @@ def test_nan_does_not_pass(case: Case) -> None:
         (torch.float64, torch.float64),
     ],
 )
-def test_fused_is_unfused(case: Case, dtype: torch.dtype, grad_dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("clear", [False, True])
+def test_fused_is_unfused(
+    case: Case, dtype: torch.dtype, grad_dtype: torch.dtype, clear: bool
+) -> None:
     grad = normal(3001, seed=1).to(grad_dtype)
     expected = normal(3001, dtype).add_(grad)
-    residual = case.place(normal(3001, dtype))
+    residual, spent = case.place(normal(3001, dtype)), case.place(grad.clone())
     limit = torch.tensor(1.5, dtype=dtype)
-    found = case.run(accumulate_hash, residual, grad, limit, 256, 5)
+    found = case.run(accumulate_hash, residual, spent, limit, 256, 5, clear)
+    assert bits(spent) == bits(torch.zeros_like(grad) if clear else grad)
     assert bits(residual) == bits(expected)  # losers and winners alike: all stay in the residual
     check(found, expected, winners(expected, 1.5, 256, 5))
 

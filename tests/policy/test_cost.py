@@ -91,13 +91,13 @@ def test_a_dense_ring_is_the_textbooks():
 
 @pytest.mark.parametrize("workers", [2, 8, 64])
 def test_dragonns_saving_is_dense_less_allgather_less_what_it_leaves_out(workers):
-    """Left out there: the round of sizes, α and 8 bytes for each peer, and headers."""
+    """Left out there: the size, 8 bytes, and the header of each payload."""
     link, n, k = Link(1e-4, 1e-9), 1 << 20, 1 << 14
     network = Network(link)
     dense = pattern(Dense(), None, Load(workers, n, n)).seconds(network)
     gathered = pattern(AllGather(), RAW, Load(workers, n, k)).seconds(network)
     gamma = 2 * k / n  # an index for each value
-    left_out = (workers - 1) * (link.alpha + (8 + 56) * link.beta)
+    left_out = (workers - 1) * (8 + 56) * link.beta
     saving = dragonn_saving(workers, n, gamma, link.alpha, link.beta)
     assert dense - gathered == pytest.approx(saving - left_out)
 
@@ -108,7 +108,7 @@ def test_gtopk_is_the_papers_formula_with_lengths_and_headers(workers):
     hops = 2 * log2(workers)
     paper = hops * link.alpha + 4 * k * 4 * log2(workers) * link.beta  # 4k words: equation 7
     ours = pattern(GTopK(k / n), RAW, Load(workers, n, k)).seconds(Network(link))
-    assert ours == pytest.approx(paper + hops * (link.alpha + (8 + 56) * link.beta), rel=1e-3)
+    assert ours == pytest.approx(paper + hops * (8 + 56) * link.beta, rel=1e-3)
 
 
 def test_oktopk_stays_below_its_bound_and_does_not_grow_with_the_ranks():
@@ -120,9 +120,13 @@ def test_oktopk_stays_below_its_bound_and_does_not_grow_with_the_ranks():
     assert gathered[1] == pytest.approx(9 * gathered[0])
 
 
+def test_a_payload_larger_than_its_first_message_takes_two_rounds():
+    small, large = (pattern(AllGather(), RAW, Load(2, 10**8, k)).stages[0] for k in (10**5, 10**6))
+    assert (small.rounds, large.rounds) == (1, 2)
+
+
 def test_messages_that_leave_together_share_one_latency():
-    stages = pattern(AllGather(), RAW, Load(9, N, K)).stages[1:]
-    (payload,) = stages
+    (payload,) = pattern(AllGather(), RAW, Load(9, N, K)).stages
     assert Link(1.0, 0.0).seconds(payload.rounds, payload.messages, 0) == 8
     assert Link(1.0, 0.0, 0.0).seconds(payload.rounds, payload.messages, 0) == 1
 

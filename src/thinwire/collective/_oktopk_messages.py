@@ -26,12 +26,6 @@ def decode_part(wire: Tensor, like: Sparse, numel: int, codec: Codec, ctx: StepC
     return part.sorted()
 
 
-def is_exact(codec: Codec) -> bool:
-    """Whether the codec promises to return the very bits it was given."""
-    halves = (getattr(codec, "index", None), getattr(codec, "value", None))
-    return all(getattr(half, "lossless", False) for half in halves)
-
-
 def announced(
     outgoing: Mapping[int, Tensor], sources: Collection[int], device: torch.device, ctx: StepContext
 ) -> dict[int, Tensor]:

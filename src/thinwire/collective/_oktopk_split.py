@@ -7,8 +7,9 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
-from thinwire.collective._oktopk_messages import announced, decode_part, encode_part, is_exact
+from thinwire.collective._oktopk_messages import announced, decode_part, encode_part
 from thinwire.collective._oktopk_regions import Regions
+from thinwire.collective._shares import is_exact
 from thinwire.kernels.region_reduce import region_reduce
 from thinwire.types import Codec, Sparse, StepContext, Waitable
 

@@ -36,14 +36,25 @@ def reduce_by_owner(
     with ctx.phase("exchange"):
         gathered = comm.all_gather(wire)
     with ctx.phase("decode"):
-        totals = [codec.decode(wire, ctx) for wire in gathered]
-        lost = [
-            lost_between(total, totals[me])
-            if r == me
-            else lost_between(parts[r], codec.decode(wires[r], ctx))
-            for r in range(comm.size)
-        ]
+        totals = [codec.decode(other, ctx) for other in gathered]
+        meant, sent = {**dict(enumerate(parts)), me: total}, {**wires, me: wire}
+        lost = [lost_on(sent[r], meant[r], codec, ctx) for r in range(comm.size)]
     return totals, lost
+
+
+def is_exact(codec: Codec) -> bool:
+    """Whether the codec promises to return the very bits it was given."""
+    halves = (getattr(codec, "index", None), getattr(codec, "value", None))
+    return all(getattr(half, "lossless", False) for half in halves)
+
+
+def lost_on(wire: Tensor, meant: Selection, codec: Codec, ctx: StepContext) -> Sparse:
+    """What a wire loses of what was meant. One that loses nothing is not decoded to see that."""
+    if not is_exact(codec):
+        return lost_between(meant, codec.decode(wire, ctx))
+    if isinstance(meant, Sparse):
+        return Sparse(meant.indices[:0], meant.values[:0], meant.numel)
+    return Sparse(torch.empty(0, dtype=torch.int64, device=meant.device), meant[:0], meant.numel())
 
 
 def lost_between(meant: Selection, arrives: Selection) -> Sparse:

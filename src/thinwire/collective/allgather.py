@@ -8,7 +8,10 @@ from torch import Tensor
 
 from thinwire.kernels.batched_decode import decode_sum
 from thinwire.kernels.merge import merge_all
+from thinwire.kernels.region_reduce import region_reduce
 from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext
+
+_DENSE_FROM = 1 / 50  # of all elements: more entries are added faster in a dense total (CPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +20,11 @@ class AllGather:
 
     All payloads are decoded at once (DRAGONN, section 4.3, "batched sparse decoding"); it adds,
     where the paper's pseudo code assigns, so an empty slot's (0, 0) cannot overwrite a real
-    element 0.
+    element 0. `batched=False` decodes one payload after the other, to see what that saves: the
+    result is the same, bit for bit.
     """
+
+    batched: bool = True
 
     takes: ClassVar[CodecKind] = "bytes"
     sends_selection: ClassVar[bool] = True  # as it was made: no partial sums, no regions
@@ -32,17 +38,29 @@ class AllGather:
         with ctx.phase("decode"):
             parts = [codec.decode(payload, ctx) for payload in payloads]
             delivered = parts[ctx.comm.rank]
-            if isinstance(delivered, Sparse) and delivered.values.dim() == 2:
-                # Rows of an embedding may be few of very many: no dense total for these.
-                rows = [part.sorted() for part in parts if isinstance(part, Sparse)]
-                return Reduced(merge_all(rows), delivered)
             if isinstance(delivered, Sparse):
-                sparse = [part for part in parts if isinstance(part, Sparse)]
-                out = ctx.output(delivered.numel, delivered.values, zeroed=False)
-                support = torch.cat([part.indices for part in sparse])
-                return Reduced(decode_sum(sparse, out), delivered, support)
+                total, support = self._add_up([p for p in parts if isinstance(p, Sparse)], ctx)
+                return Reduced(total, delivered, support)
             total = ctx.output(delivered.numel(), delivered)
             for part in parts:
                 assert isinstance(part, Tensor)
                 total += part
             return Reduced(total, delivered)
+
+    def _add_up(self, parts: list[Sparse], ctx: StepContext) -> tuple[Selection, Tensor | None]:
+        """The sum of the parts in their order, and the support of a dense one."""
+        numel, values = parts[0].numel, parts[0].values
+        if values.dim() == 2:
+            # Rows of an embedding may be few of very many: no dense total for these.
+            return merge_all([part.sorted() for part in parts]), None
+        few = sum(part.count for part in parts) < _DENSE_FROM * numel
+        if self.batched and ctx.cleared and few:
+            # What is written only once, when it is divided, need not be looked for again.
+            return region_reduce(parts, numel), None
+        support = torch.cat([part.indices for part in parts])
+        if self.batched:
+            return decode_sum(parts, ctx.output(numel, values, zeroed=False)), support
+        total = ctx.output(numel, values)
+        for part in parts:
+            part.add_to(total)
+        return total, support

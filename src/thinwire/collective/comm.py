@@ -3,7 +3,10 @@
 Collectives are written against `Communicator`; what Gloo, NCCL and CUDA tensors can and cannot
 do is known here alone:
 
-- Gloo gathers no uneven lists, so variable sizes travel as point-to-point messages.
+- Gloo gathers no uneven lists, so variable sizes travel as point-to-point messages. It takes a
+  message that is shorter than the buffer it goes into, so a length travels with its payload.
+- Gloo's own allgather goes round a ring: P - 1 times all ranks must have had their turn. Messages
+  from each to each are as many, and all under way at once.
 - Gloo cannot send CUDA memory, so small payloads are staged in pinned host memory.
 - Sizes and flags travel over a Gloo group of their own, so that NCCL users pay no device
   synchronisation for them.
@@ -16,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +31,8 @@ from thinwire.errors import DisagreementError, ExchangeError
 from thinwire.rng import fingerprint
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
+EAGER = 1 << 20  # bytes that travel with their length, before the receiver knows it
+_LENGTH = 8  # bytes of a length
 
 
 @dataclass(slots=True)
@@ -44,11 +50,11 @@ class Transfer:
     works: list[dist.Work]
     copies: list[tuple[Tensor, Tensor]]  # staged in host memory, and where it belongs
     held: list[Tensor]
-    named: Callable[[str], AbstractContextManager[None]]
+    named: Callable[[], AbstractContextManager[None]]
 
     def wait(self) -> None:
         """Return when all were sent and received, or raise `ExchangeError` at the timeout."""
-        with self.named("exchange"):
+        with self.named():
             for work in self.works:
                 work.wait()
         for host, device in self.copies:
@@ -118,13 +124,10 @@ class GroupCommunicator:
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         if self.size == 1:
             return [tensor]
-        lengths = [length for (length,) in self.all_gather_meta([tensor.numel()])]
-        # One buffer for all, so that a decoder may read every payload in one pass.
-        parts = list(tensor.new_empty(sum(lengths)).split(lengths))
-        parts[self.rank].copy_(tensor)
-        others = [r for r in range(self.size) if r != self.rank]
-        self.exchange(dict.fromkeys(others, tensor), {r: parts[r] for r in others})
-        return parts
+        wire, others = tensor.contiguous().view(torch.uint8), self._others()
+        arrived = self.exchange_sized(dict.fromkeys(others, wire), others, tensor.device)
+        parts = arrived | {self.rank: wire}
+        return [parts[r].view(tensor.dtype) for r in range(self.size)]
 
     def all_gather_meta(self, numbers: list[int]) -> list[list[int]]:
         if self.size == 1:
@@ -141,16 +144,31 @@ class GroupCommunicator:
     def exchange_sized(
         self, outgoing: Mapping[int, Tensor], sources: Collection[int], device: torch.device
     ) -> dict[int, Tensor]:
-        announced = {r: torch.tensor([t.numel()]) for r, t in outgoing.items()}
-        lengths = {r: torch.empty(1, dtype=torch.int64) for r in sources}
-        self._post(announced, lengths, self._meta_group).wait()
-        incoming = {
-            r: torch.empty(int(lengths[r]), dtype=torch.uint8, device=device) for r in sources
-        }
-        self.exchange(outgoing, incoming)
+        """Lengths go ahead, and with Gloo as much of the payloads as there is room for."""
+        eager = EAGER if self.backend == "gloo" else 0  # NCCL's receivers must know the size
+        framed = {id(t): _framed(t, eager) for t in outgoing.values()}  # one may go to many
+        beginnings = {r: framed[id(t)] for r, t in outgoing.items()}
+        room = torch.empty(len(sources), _LENGTH + eager, dtype=torch.uint8)
+        arrived = dict(zip(sources, room, strict=True))
+        self._post(beginnings, arrived, self._meta_group).wait()
+
+        incoming, rest = {}, {}
+        for r, beginning in arrived.items():
+            length, payload = int(beginning[:_LENGTH].view(torch.int64)), beginning[_LENGTH:]
+            if length <= eager:
+                incoming[r] = payload[:length].to(device)
+            else:
+                incoming[r] = torch.empty(length, dtype=torch.uint8, device=device)
+                incoming[r][:eager] = payload
+                rest[r] = incoming[r][eager:]
+        self.exchange({r: t[eager:] for r, t in outgoing.items()}, rest)
+        self.traffic.sent += sum(t.nbytes for t in beginnings.values())
+        self.traffic.received += sum(_LENGTH + min(t.nbytes, eager) for t in incoming.values())
         return incoming
 
     def start(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> "Transfer":
+        self.traffic.sent += sum(t.nbytes for t in outgoing.values())
+        self.traffic.received += sum(t.nbytes for t in incoming.values())
         return self._post(outgoing, incoming, self._payload_group)
 
     def _post(
@@ -158,6 +176,7 @@ class GroupCommunicator:
         outgoing: Mapping[int, Tensor],
         incoming: Mapping[int, Tensor],
         group: dist.ProcessGroup | None,
+        phase: str = "exchange",
     ) -> "Transfer":
         """Hand everything to the backend. Empty tensors are not sent: both sides know the sizes."""
         buffers = {r: self._stage(t) for r, t in self._rotated(incoming) if t.numel()}
@@ -171,12 +190,10 @@ class GroupCommunicator:
                     staged[id(tensor)] = self._stage(tensor, filled=True)
                 payload = staged[id(tensor)]
                 operations.append(dist.P2POp(dist.isend, payload, group=group, group_peer=r))
-        with self._named("exchange"):
+        with self._named(phase):
             works = dist.batch_isend_irecv(operations) if operations else []
-        self.traffic.sent += sum(t.nbytes for t in outgoing.values())
-        self.traffic.received += sum(t.nbytes for t in incoming.values())
         copies = [(b, incoming[r]) for r, b in buffers.items() if b is not incoming[r]]
-        return Transfer(works, copies, list(staged.values()), self._named)
+        return Transfer(works, copies, list(staged.values()), partial(self._named, phase))
 
     def agree(self, what: str, text: str, flag: bool = False) -> list[int]:
         """The ranks that raised the flag, if all came with the same text.
@@ -206,10 +223,13 @@ class GroupCommunicator:
 
     def _gather_equal(self, tensor: Tensor) -> list[Tensor]:
         """Every rank's small host tensor, all of one length."""
-        everyone = [torch.empty_like(tensor) for _ in range(self.size)]
-        with self._named("handshake"):
-            dist.all_gather(everyone, tensor, group=self._meta_group)
-        return everyone
+        everyone = {r: torch.empty_like(tensor) for r in self._others()}
+        mine = dict.fromkeys(everyone, tensor)
+        self._post(mine, everyone, self._meta_group, "handshake").wait()
+        return [everyone.get(r, tensor) for r in range(self.size)]
+
+    def _others(self) -> list[int]:
+        return [r for r in range(self.size) if r != self.rank]
 
     def _stage(self, tensor: Tensor, filled: bool = False) -> Tensor:
         """Pinned host memory in place of CUDA memory, where Gloo is the backend."""
@@ -234,6 +254,12 @@ class GroupCommunicator:
                 f"rank {self.rank} of {self.size}: {phase} over {self.backend} broke off "
                 f"(a peer died, or did not answer within the group's timeout): {error}"
             ) from error
+
+
+def _framed(payload: Tensor, eager: int) -> Tensor:
+    """The length of the payload and its first bytes, on the host."""
+    length = torch.tensor([payload.numel()]).view(torch.uint8)
+    return torch.cat((length, payload[:eager].cpu()))
 
 
 def _own_group(ranks: list[int], rank: int, backend: str, timeout: timedelta) -> dist.ProcessGroup:

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from thinwire.collective._shares import delivered_of, lost_between
+from thinwire.collective._shares import delivered_of, lost_on
 from thinwire.density import check_density, target_count
 from thinwire.errors import RecipeError
 from thinwire.kernels.merge import merge_topk, split_top
@@ -70,7 +70,7 @@ class GTopK:
         with ctx.phase("decode"):
             total = _decode(codec, wire, ctx)
             if ctx.comm.rank == 0:
-                lost.append(lost_between(held, total))
+                lost.append(lost_on(wire, held, codec, ctx))
             delivered = delivered_of(own, lost) if self.exact else _common(own, total)
         return Reduced(total, delivered)
 
@@ -95,7 +95,7 @@ def _climb(own: Sparse, k: int, codec: Codec, ctx: StepContext) -> tuple[Sparse,
         with ctx.phase("exchange"):
             ctx.comm.exchange_sized({parent: wire}, (), wire.device)
         with ctx.phase("decode"):
-            lost.append(lost_between(held, _decode(codec, wire, ctx)))
+            lost.append(lost_on(wire, held, codec, ctx))
     return held, lost
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import thinwire as tw
 from thinwire.demo.tasks import TASKS
+from thinwire.density import check_density
 from thinwire.errors import RecipeError
 
 BASELINE = "dense"
@@ -62,6 +63,8 @@ class Settings:
     quick: bool = False
     seed: int = 0
     out: Path = Path("runs/demo")
+    density: float = DENSITY
+    seeds: int = 1  # runs of everything, with `seed` and those after it
 
 
 def differences(recipes: Iterable[str]) -> str:
@@ -80,25 +83,30 @@ def differences(recipes: Iterable[str]) -> str:
 
 
 def chosen_recipes(names: Sequence[str]) -> list[str]:
-    """The named recipes, or all; the baseline always comes first, the others refer to it."""
+    """The named recipes, or all; the baseline always comes first, the others refer to it.
+
+    `auto` must be asked for: it goes by time, and on one machine that leads to the baseline.
+    """
     known = list(tw.recipes())
     unknown = [name for name in names if name not in known]
     if unknown:
         raise RecipeError(f"unknown recipe {unknown[0]!r}; there are: {', '.join(known)}")
-    chosen = names or known
+    chosen = names or [name for name in known if name != "auto"]
     return list(dict.fromkeys([BASELINE, *chosen]))
 
 
 def plan(settings: Settings) -> list[Job]:
     """All runs, recipe by recipe, so that a run broken off has whole recipes to show."""
+    check_density(settings.density)
     return [
-        _job(recipe, task, settings)
+        _job(recipe, task, seed, settings)
         for recipe in chosen_recipes(settings.recipes)
         for task in TASKS
+        for seed in range(settings.seed, settings.seed + settings.seeds)
     ]
 
 
-def _job(recipe: str, task_name: str, settings: Settings) -> Job:
+def _job(recipe: str, task_name: str, seed: int, settings: Settings) -> Job:
     task = TASKS[task_name]
     override = OVERRIDES.get(recipe, Override())
     steps = settings.steps or (task.quick_steps if settings.quick else task.steps)
@@ -106,18 +114,18 @@ def _job(recipe: str, task_name: str, settings: Settings) -> Job:
         recipe=recipe,
         task=task_name,
         steps=steps,
-        seed=settings.seed,
+        seed=seed,
         learning_rate=task.learning_rate * override.learning_rate_factor,
         momentum=override.momentum,
-        arguments=_density(recipe, steps) | override.arguments,
+        arguments=_density(recipe, settings.density, steps) | override.arguments,
     )
 
 
-def _density(recipe: str, steps: int) -> dict[str, object]:
+def _density(recipe: str, density: float, steps: int) -> dict[str, object]:
     """The density for recipes that have one, and the way down to it."""
     try:
-        tw.recipe(recipe, density=DENSITY)
+        tw.recipe(recipe, density=density)
     except RecipeError:
         return {}
-    warm_up = tw.WarmUp.towards(DENSITY, math.ceil(WARM_UP * steps))
-    return {"density": DENSITY, "warm_up": asdict(warm_up)}
+    warm_up = tw.WarmUp.towards(density, math.ceil(WARM_UP * steps))
+    return {"density": density, "warm_up": asdict(warm_up)}

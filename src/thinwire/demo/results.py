@@ -8,18 +8,22 @@ and what it was trained with (`learning_rate`, `momentum`, `settings`).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import fmean
 
 from thinwire.results import Row
+
+BySeed = dict[int | None, float | None]
+"""What each seed's run reached; None where it diverged, or where it was not measured."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One finished run. Losses are None where training diverged."""
+    """One recipe's finished runs."""
 
     recipe: str
     model: str
-    loss: float | None
-    accuracy: float | None
+    losses: BySeed
+    accuracies: BySeed
     bytes_a_step: float
     step_seconds: float
 
@@ -29,17 +33,20 @@ class Summary:
 
 def summarise(rows: Iterable[Row]) -> dict[str, dict[str, Summary]]:
     """By model and recipe, in the order of the rows."""
-    last: dict[tuple[str, str], Row] = {}
+    last: dict[tuple[str, str], dict[int | None, Row]] = {}
     for row in rows:
-        last[row["model"], row["recipe"]] = row
+        last.setdefault((row["model"], row["recipe"]), {})[row.get("seed")] = row
     summaries: dict[str, dict[str, Summary]] = {}
-    for (model, recipe), row in last.items():
+    for (model, recipe), runs in last.items():
+        ends = runs.values()
         summaries.setdefault(model, {})[recipe] = Summary(
             recipe=recipe,
             model=model,
-            loss=row.get("held_out_loss", row["loss"]),
-            accuracy=row.get("accuracy"),
-            bytes_a_step=row["bytes_sent_per_rank"] / row["step"],
-            step_seconds=row.get("step_seconds", row["seconds"] / row["step"]),
+            losses={seed: row.get("held_out_loss", row["loss"]) for seed, row in runs.items()},
+            accuracies={seed: row.get("accuracy") for seed, row in runs.items()},
+            bytes_a_step=fmean(row["bytes_sent_per_rank"] / row["step"] for row in ends),
+            step_seconds=fmean(
+                row.get("step_seconds", row["seconds"] / row["step"]) for row in ends
+            ),
         )
     return summaries

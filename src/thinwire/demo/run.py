@@ -8,7 +8,7 @@ from rich.console import Console
 
 from thinwire.demo.cluster import Cluster
 from thinwire.demo.display import Bar, Quiet, Watcher, show_tables
-from thinwire.demo.plan import BASELINE, DENSITY, WARM_UP, Job, Settings, differences, plan
+from thinwire.demo.plan import BASELINE, WARM_UP, Job, Settings, differences, plan
 from thinwire.demo.tasks import TASKS
 from thinwire.demo.worker import Message
 from thinwire.errors import ThinwireError
@@ -37,7 +37,7 @@ def run(settings: Settings, console: Console, json_path: Path | None = None) -> 
         if results.rows:
             write_whole(page_path, demo_page(results, settings))
             show_tables(console, results.rows)
-            notes = "\n".join([_tuning(results.rows), CAVEAT])
+            notes = "\n".join([_tuning(results.rows, settings), CAVEAT])
             console.print(f"{notes}\n\nPage: {page_path}\nNumbers: {results.path}", soft_wrap=True)
     return results.rows
 
@@ -50,14 +50,19 @@ def _train(cluster: Cluster, job: Job, watcher: Watcher) -> list[Row]:
     return cluster.run(job, on_progress)
 
 
-def _tuning(rows: list[Row]) -> str:
-    """What a fair reader must know: one seed, and settings that were picked by hand."""
+def _tuning(rows: list[Row], settings: Settings) -> str:
+    """What a fair reader must know: how many seeds, and settings that were picked by hand."""
     own = differences(dict.fromkeys(row["recipe"] for row in rows))
+    seeds = (
+        "One seed, short runs: differences of a few points or hundredths may be noise"
+        if settings.seeds == 1
+        else f"{settings.seeds} seeds: mean ± deviation between them, and the mean difference "
+        "from the same seed's baseline ± its standard error"
+    )
     return (
-        f"One seed, short runs: differences of a few points or hundredths may be noise. Sparse "
-        f"recipes keep {DENSITY:.0%} of the gradient, and more in the first {WARM_UP:.0%} of the "
-        f"steps. Settings were picked by hand on these very tasks. Trained differently from "
-        f"{BASELINE}: {own or 'none'}."
+        f"{seeds}. Sparse recipes keep {100 * settings.density:g}% of the gradient, and more in "
+        f"the first {WARM_UP:.0%} of the steps. Settings were picked by hand on these very tasks. "
+        f"Trained differently from {BASELINE}: {own or 'none'}."
     )
 
 
@@ -76,7 +81,7 @@ def demo_page(results: ResultFile, settings: Settings) -> str:
             "the same order, same steps. Point at a row or a line to see it alone; tap to keep it.",
             "KB a step is what one rank sends; losses and accuracies in the tables are measured on "
             "data that was never trained on. " + CAVEAT,
-            _tuning(results.rows),
+            _tuning(results.rows, settings),
         ],
         model_titles={name: task.title for name, task in TASKS.items()},
         baseline=BASELINE,

@@ -46,14 +46,16 @@ class Momentum:
     def before(self, grad: Tensor, state: State) -> Tensor:
         return self.pending(grad, state).dense()
 
-    def pending(self, grad: Tensor, state: State) -> Pending:
-        """What `before` returns, still to be added up."""
+    def pending(self, grad: Tensor, state: State, clear: bool = False) -> Pending:
+        """What `before` returns, still to be added up; `clear` leaves zeros in `grad`."""
         velocity, residual = state["velocity"], state["residual"]
         if self.clip_norm is None:
-            return MomentumSum(velocity, residual, grad, self.factor)
+            return MomentumSum(velocity, residual, grad, self.factor, clear)
         norm = torch.linalg.vector_norm(grad, dtype=velocity.dtype)
         scale = (self.clip_norm / norm.clamp(min=self.clip_norm)).to(velocity.dtype)
         velocity.mul_(self.factor).addcmul_(grad.to(velocity.dtype), scale)
+        if clear:
+            grad.zero_()
         return ResidualSum(residual, velocity)
 
     def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:

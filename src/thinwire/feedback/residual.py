@@ -30,9 +30,9 @@ class Residual:
     def before(self, grad: Tensor, state: State) -> Tensor:
         return self.pending(grad, state).dense()
 
-    def pending(self, grad: Tensor, state: State) -> Pending:
-        """What `before` returns, still to be added up."""
-        return ResidualSum(state["residual"], grad)
+    def pending(self, grad: Tensor, state: State, clear: bool = False) -> Pending:
+        """What `before` returns, still to be added up; `clear` leaves zeros in `grad`."""
+        return ResidualSum(state["residual"], grad, clear)
 
     def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:
         add_delivered(reduced.delivered, state["residual"], alpha=-1)

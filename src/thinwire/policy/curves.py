@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thinwire.kernels.max_abs import max_abs
 from thinwire.policy.sizes import alone
 from thinwire.types import AnyCodec, Collective, Feedback, Sparsifier, StepContext, TensorSpec
 
@@ -165,7 +166,7 @@ def _medians(
             phase=lambda name, spent=spent: _timed(name, spent, device, clock),  # type: ignore[misc]
         )
         with _timed("feedback", spent, device, clock):
-            torch.aminmax(flat)  # every step looks for NaN and Inf first
+            max_abs(flat)  # every step looks for NaN and Inf first
         recipe.step(flat, state, ctx)
         taken.append(spent)
     return {work: median(spent[work] for spent in taken[1:]) for work in WORK}

@@ -3,8 +3,8 @@
 These are the costs of what the code here does, header and lengths included, not of the papers'
 formulas, which leave those out; `docs/papers/communication.md` has both side by side. What differs:
 
-- Sizes go before payloads: a round of 8-byte messages, or Gloo's allgather of one number, a ring
-  of P - 1 rounds.
+- Payloads of up to 1 MiB carry their size of 8 bytes; larger ones are two messages, one after the
+  other. (NCCL's are always two.) Ok-Topk's sizes go ahead, in a round of their own.
 - Gloo's allreduce is a ring: 2·(P-1) rounds, 2·(P-1)/P of the tensor. (It cuts the tensor into
   two segments a rank or more, and has two in flight: no more rounds on the critical path.)
 - Messages to all peers leave together: P - 1 messages, but one round; see `network.Link`.
@@ -27,6 +27,7 @@ from thinwire.collective import (
     SparCML,
     UnionAllReduce,
 )
+from thinwire.collective.comm import EAGER
 from thinwire.errors import RecipeError
 from thinwire.policy.load import Load, Pattern, Stage
 from thinwire.policy.sizes import dense_wire_bytes, wire_bytes
@@ -56,19 +57,20 @@ def _dense(collective: Dense, codec: AnyCodec, load: Load) -> Pattern:
 @pattern.register
 def _allgather(collective: AllGather, codec: AnyCodec, load: Load) -> Pattern:
     wire = _wire(codec, load, load.k, load.n)
-    return Pattern(_gather(load.workers, wire), load.k, load.workers * load.k)
+    return Pattern((_to_all(load.workers, wire),), load.k, load.workers * load.k)
 
 
 @pattern.register
 def _gtopk(collective: GTopK, codec: AnyCodec, load: Load) -> Pattern:
     """Up and down a binomial tree: each rank but one sends up once and is sent to once.
 
-    The longest path has ⌈log2 P⌉ hops each way, each with its length before it.
+    The longest path has ⌈log2 P⌉ hops each way.
     """
     hops = 2 * ceil(log2(load.workers))
-    message = WORD + _wire(codec, load, load.k, load.n)
-    mean = 2 * (load.workers - 1) / load.workers * message
-    climbed = Stage(2 * hops, 2 * hops, mean, hops * message)
+    wire = _wire(codec, load, load.k, load.n)
+    mean = 2 * (load.workers - 1) / load.workers * (WORD + wire)
+    rounds = hops * _rounds(wire)
+    climbed = Stage(rounds, rounds, mean, hops * (WORD + wire))
     # The root decodes and prunes what comes up in each round, and everyone what comes down.
     return Pattern((climbed,), 2 * load.k, (hops / 2 + 1) * load.k)
 
@@ -141,7 +143,7 @@ def _oktopk(collective: OkTopk, codec: AnyCodec, load: Load) -> Pattern:
         meta(workers, 6),
         *(stage.times(1 / collective.threshold_interval) for stage in threshold),
         *(stage.times(1 / collective.boundary_interval) for stage in boundaries),
-        *_gather(workers, part),
+        _to_all(workers, part),
     )
     return Pattern(stages, load.k * (1 + 1 / workers), 2 * load.k)
 
@@ -154,21 +156,25 @@ def allreduce(workers: int, size: float) -> Stage:
 
 
 def meta(workers: int, numbers: int) -> Stage:
-    """An allgather of a few numbers: Gloo passes them round a ring."""
+    """An allgather of a few numbers, from each to each."""
     sent = (workers - 1) * numbers * WORD
-    return Stage(workers - 1, workers - 1, sent, sent)
+    return Stage(1, workers - 1, sent, sent)
 
 
-def _gather(workers: int, wire: float) -> tuple[Stage, ...]:
-    sent = (workers - 1) * wire
-    return meta(workers, 1), Stage(1, workers - 1, sent, sent)
+def _rounds(wire: float) -> int:
+    """Of a payload whose receiver does not know its size."""
+    return 1 if wire <= EAGER else 2
+
+
+def _to_all(workers: int, wire: float) -> Stage:
+    """A payload of such a size to each of the others."""
+    peers, sent = workers - 1, (workers - 1) * (WORD + wire)
+    return Stage(_rounds(wire), _rounds(wire) * peers, sent, sent)
 
 
 def _owned(workers: int, part: float, total: float) -> tuple[Stage, ...]:
     """Parts to their owners, sums to all (`collective._shares`)."""
-    peers = workers - 1
-    lengths = Stage(1, peers, peers * WORD, peers * WORD)
-    return lengths, Stage(1, peers, peers * part, peers * part), *_gather(workers, total)
+    return _to_all(workers, part), _to_all(workers, total)
 
 
 def _blocks(load: Load, block: int) -> tuple[float, float, float]:
@@ -192,10 +198,10 @@ def _agreed(load: Load, block: int) -> tuple[Stage, ...]:
     if blocks >= _LISTS_FROM:
         asked = (meta(workers, 1),)
         if (workers - 1) * mine * 4 <= min(gathered, summed):
-            return *asked, *_gather(workers, 4 * mine)
+            return *asked, _to_all(workers, 4 * mine)
     if summed < gathered:
         return *asked, allreduce(workers, flags)
-    return *asked, *_gather(workers, bitmap)
+    return *asked, _to_all(workers, bitmap)
 
 
 def _wire(codec: AnyCodec, load: Load, count: float, rows: float) -> float:

@@ -29,11 +29,16 @@ def block_norms(x: Tensor, block: int) -> Tensor:
     return _in_range(norms, x, block)
 
 
-def accumulate_block_norms(residual: Tensor, grad: Tensor, block: int) -> Tensor:
-    """residual += grad, in place; then `block_norms(residual, block)`. One pass."""
+def accumulate_block_norms(
+    residual: Tensor, grad: Tensor, block: int, clear: bool = False
+) -> Tensor:
+    """residual += grad, in place; then `block_norms(residual, block)`. One pass.
+
+    It can `clear` the gradient on its way, as in `kernels.compact`.
+    """
     check(residual)
     check_gradient(residual, grad)
-    norms: Tensor = _implementation(residual).accumulate_block_norms(residual, grad, block)
+    norms: Tensor = _implementation(residual).accumulate_block_norms(residual, grad, block, clear)
     return _in_range(norms, residual, block)
 
 

@@ -29,11 +29,15 @@ def _norms(x: Array, block: int, first: int, end: int, norms: Array) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _accumulate(x: Array, grad: Array, block: int, first: int, end: int, norms: Array) -> None:
+def _accumulate(
+    x: Array, grad: Array, clear: bool, block: int, first: int, end: int, norms: Array
+) -> None:
     for b in range(first, end):
         mine, other = x[b * block : (b + 1) * block], grad[b * block : (b + 1) * block]
         for i in range(mine.size):
             mine[i] += other[i]
+        if clear:
+            other[:] = 0
         norms[b] = _norm(mine)  # still in the cache, and summed as `_norms` sums it
 
 
@@ -47,13 +51,16 @@ def block_norms(x: Tensor, block: int) -> Tensor:
     return norms
 
 
-def accumulate_block_norms(residual: Tensor, grad: Tensor, block: int) -> Tensor:
+def accumulate_block_norms(residual: Tensor, grad: Tensor, block: int, clear: bool) -> Tensor:
     """See the package."""
     if grad.dtype != residual.dtype:  # Numba has no half precision to add
-        return block_norms(residual.add_(grad), block)
+        residual.add_(grad)
+        if clear:
+            grad.zero_()
+        return block_norms(residual, block)
     norms, flat, other = _room(residual, block), residual.detach().numpy(), grad.detach().numpy()
     _threads.run(
-        lambda _, first, end: _accumulate(flat, other, block, first, end, norms.numpy()),
+        lambda _, first, end: _accumulate(flat, other, clear, block, first, end, norms.numpy()),
         _pieces(residual.numel(), block),
     )
     return norms

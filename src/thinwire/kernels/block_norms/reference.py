@@ -19,6 +19,9 @@ def block_norms(x: Tensor, block: int) -> Tensor:
     return norms_in(x, block, torch.float64 if x.is_cuda else x.dtype)
 
 
-def accumulate_block_norms(residual: Tensor, grad: Tensor, block: int) -> Tensor:
+def accumulate_block_norms(residual: Tensor, grad: Tensor, block: int, clear: bool) -> Tensor:
     """See the package."""
-    return block_norms(residual.add_(grad), block)
+    residual.add_(grad)
+    if clear:
+        grad.zero_()
+    return block_norms(residual, block)

@@ -42,8 +42,12 @@ def block_norms(x: Tensor, block: int) -> Tensor:
     return _launch(x, None, block)
 
 
-def accumulate_block_norms(residual: Tensor, grad: Tensor, block: int) -> Tensor:
+def accumulate_block_norms(residual: Tensor, grad: Tensor, block: int, clear: bool) -> Tensor:
     """See the package."""
     if grad.dtype != residual.dtype:  # its loads would change the order in which sums are taken
-        return _launch(residual.add_(grad), None, block)
-    return _launch(residual, grad, block)
+        norms = _launch(residual.add_(grad), None, block)
+    else:
+        norms = _launch(residual, grad, block)
+    if clear:
+        grad.zero_()
+    return norms

@@ -121,10 +121,12 @@ def scan(x: Array, start: int, limit: Any, indices: Indices, values: Array, coun
 
 
 @njit(cache=True, nogil=True)
-def add(residual: Array, grad: Array) -> None:
-    """residual += grad."""
+def add(residual: Array, grad: Array, clear: bool) -> None:
+    """residual += grad; then grad = 0, if it is to be cleared."""
     for i in range(residual.size):
         residual[i] = residual[i] + _widen(grad[i])
+    if clear:
+        grad[:] = 0
 
 
 @njit(cache=True, nogil=True)
@@ -134,19 +136,20 @@ def _compact(x: Array, start: int, limit: Any, indices: Indices, values: Array) 
 
 @njit(cache=True, nogil=True)
 def _accumulate(
-    residual: Array, grad: Array, start: int, limit: Any, indices: Indices, values: Array
-) -> int:
+    residual: Array, grad: Array, clear: bool,
+    start: int, limit: Any, indices: Indices, values: Array,
+) -> int:  # fmt: skip
     count = 0
     for first in range(0, residual.size, BLOCK):
         block = residual[first : first + BLOCK]
-        add(block, grad[first : first + BLOCK])
+        add(block, grad[first : first + BLOCK], clear)
         count = scan(block, start + first, limit, indices, values, count)
     return count
 
 
 @njit(cache=True, nogil=True)
 def _accumulate_momentum(
-    velocity: Array, residual: Array, grad: Array, factor: Any,
+    velocity: Array, residual: Array, grad: Array, clear: bool, factor: Any,
     start: int, limit: Any, indices: Indices, values: Array,
 ) -> int:  # fmt: skip
     count = 0
@@ -156,6 +159,8 @@ def _accumulate_momentum(
         for i in range(r.size):
             v[i] = v[i] * factor + _widen(g[i])  # without fastmath no fused multiply-add
             r[i] = r[i] + v[i]
+        if clear:
+            g[:] = 0
         count = scan(r, start + first, limit, indices, values, count)
     return count
 
@@ -175,12 +180,15 @@ def compact_into(indices: Tensor, values: Tensor, x: Tensor, threshold: Tensor) 
     return _in_pieces(kernel, x.numel(), indices, values)
 
 
-def accumulate(residual: Tensor, grad: Tensor, threshold: Tensor, capacity: int) -> Found:
+def accumulate(
+    residual: Tensor, grad: Tensor, threshold: Tensor, capacity: int, clear: bool
+) -> Found:
     """See the package."""
     r, g, limit = view(residual), view(grad), least(threshold)
 
     def kernel(first: int, end: int, indices: Indices, values: Array) -> int:
-        return int(_accumulate(r[first:end], g[first:end], first, limit, indices, values))
+        part = slice(first, end)
+        return int(_accumulate(r[part], g[part], clear, first, limit, indices, values))
 
     return _in_pieces(kernel, residual.numel(), *_room(residual, capacity))
 
@@ -192,6 +200,7 @@ def accumulate_momentum(
     factor: float,
     threshold: Tensor,
     capacity: int,
+    clear: bool,
 ) -> Found:
     """See the package."""
     v, r, g, limit = view(velocity), view(residual), view(grad), least(threshold)
@@ -199,9 +208,8 @@ def accumulate_momentum(
 
     def kernel(first: int, end: int, indices: Indices, values: Array) -> int:
         part = slice(first, end)
-        return int(
-            _accumulate_momentum(v[part], r[part], g[part], times, first, limit, indices, values)
-        )
+        added = (v[part], r[part], g[part], clear, times)
+        return int(_accumulate_momentum(*added, first, limit, indices, values))
 
     return _in_pieces(kernel, residual.numel(), *_room(residual, capacity))
 

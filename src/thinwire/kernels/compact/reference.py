@@ -22,9 +22,14 @@ def compact(x: Tensor, threshold: Tensor, capacity: int) -> Found:
     return Found(indices, values, torch.tensor(everything.numel(), device=x.device))
 
 
-def accumulate(residual: Tensor, grad: Tensor, threshold: Tensor, capacity: int) -> Found:
+def accumulate(
+    residual: Tensor, grad: Tensor, threshold: Tensor, capacity: int, clear: bool
+) -> Found:
     """See the package."""
-    return compact(residual.add_(grad), threshold, capacity)
+    residual.add_(grad)
+    if clear:
+        grad.zero_()
+    return compact(residual, threshold, capacity)
 
 
 def accumulate_momentum(
@@ -34,7 +39,10 @@ def accumulate_momentum(
     factor: float,
     threshold: Tensor,
     capacity: int,
+    clear: bool,
 ) -> Found:
     """See the package."""
     velocity.mul_(factor).add_(grad)
+    if clear:
+        grad.zero_()
     return compact(residual.add_(velocity), threshold, capacity)

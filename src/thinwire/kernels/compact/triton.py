@@ -112,9 +112,14 @@ def compact(x: Tensor, threshold: Tensor, capacity: int) -> Found:
     return _compact(x, threshold, capacity)
 
 
-def accumulate(residual: Tensor, grad: Tensor, threshold: Tensor, capacity: int) -> Found:
-    """See the package."""
-    return _compact(residual, threshold, capacity, grad)
+def accumulate(
+    residual: Tensor, grad: Tensor, threshold: Tensor, capacity: int, clear: bool
+) -> Found:
+    """See the package. A device writes without reading: clearing is as cheap by itself."""
+    found = _compact(residual, threshold, capacity, grad)
+    if clear:
+        grad.zero_()
+    return found
 
 
 def accumulate_momentum(
@@ -124,8 +129,12 @@ def accumulate_momentum(
     factor: float,
     threshold: Tensor,
     capacity: int,
+    clear: bool,
 ) -> Found:
     """See the package."""
     # A float argument of a kernel has 32 bits; a tensor keeps those of float64.
     scale = torch.full((), factor, dtype=velocity.dtype, device=velocity.device)
-    return _compact(residual, threshold, capacity, grad, velocity, scale)
+    found = _compact(residual, threshold, capacity, grad, velocity, scale)
+    if clear:
+        grad.zero_()
+    return found

@@ -33,14 +33,17 @@ def hash_select(x: Tensor, threshold: Tensor, slots: int, seed: int) -> tuple[Te
 
 
 def accumulate_hash(
-    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int
+    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int, clear: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """residual += grad, in place; then `hash_select(residual, …)`. One pass."""
+    """residual += grad, in place; then `hash_select(residual, …)`. One pass.
+
+    It can `clear` the gradient on its way, as in `kernels.compact`.
+    """
     check(residual, threshold)
     check_gradient(residual, grad)
     _check_slots(slots)
     out: tuple[Tensor, Tensor] = _implementation(residual).accumulate_hash(
-        residual, grad, threshold.to(residual.dtype), slots, seed
+        residual, grad, threshold.to(residual.dtype), slots, seed, clear
     )
     return out
 

@@ -40,8 +40,8 @@ def _scatter(
 
 @njit(cache=True, nogil=True)
 def _select(
-    x: Array, grad: Array, start: int, limit: Any, slots: np.uint64, offset: np.uint64,
-    winners: Indices, values: Array,
+    x: Array, grad: Array, clear: bool, start: int, limit: Any, slots: np.uint64,
+    offset: np.uint64, winners: Indices, values: Array,
 ) -> None:  # fmt: skip
     """An empty `grad` is not added."""
     room = min(x.size, LIST) + BLOCK
@@ -49,7 +49,7 @@ def _select(
     for first in range(0, x.size, BLOCK):
         block = x[first : first + BLOCK]
         if grad.size:
-            add(block, grad[first : first + BLOCK])
+            add(block, grad[first : first + BLOCK], clear)
         count = scan(block, start + first, limit, indices, found, count)
         if count > room - BLOCK:
             _scatter(indices, found, count, slots, offset, winners, values)
@@ -67,11 +67,11 @@ def _overrule(winners: Indices, values: Array, later: Indices, its_values: Array
 
 def hash_select(x: Tensor, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
     """See the package."""
-    return accumulate_hash(x, x[:0], threshold, slots, seed)
+    return accumulate_hash(x, x[:0], threshold, slots, seed, clear=False)
 
 
 def accumulate_hash(
-    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int
+    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int, clear: bool
 ) -> tuple[Tensor, Tensor]:
     """See the package. Each thread fills slots of its own; later pieces have larger indices."""
     x, g = view(residual), view(grad)
@@ -79,7 +79,7 @@ def accumulate_hash(
 
     def work(which: int, first: int, end: int) -> tuple[Indices, Array]:
         winners, values = np.full(slots, -1, np.int64), np.zeros(slots, x.dtype)
-        _select(x[first:end], g[first:end], first, *rule, winners, values)
+        _select(x[first:end], g[first:end], clear, first, *rule, winners, values)
         return winners, values
 
     (winners, values), *others = _threads.run(work, _threads.pieces(x.size))

@@ -19,7 +19,10 @@ def hash_select(x: Tensor, threshold: Tensor, slots: int, seed: int) -> tuple[Te
 
 
 def accumulate_hash(
-    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int
+    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int, clear: bool
 ) -> tuple[Tensor, Tensor]:
     """See the package."""
-    return hash_select(residual.add_(grad), threshold, slots, seed)
+    residual.add_(grad)
+    if clear:
+        grad.zero_()
+    return hash_select(residual, threshold, slots, seed)

@@ -64,7 +64,10 @@ def hash_select(x: Tensor, threshold: Tensor, slots: int, seed: int) -> tuple[Te
 
 
 def accumulate_hash(
-    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int
+    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int, clear: bool
 ) -> tuple[Tensor, Tensor]:
     """See the package."""
-    return _select(residual, threshold, slots, seed, grad)
+    winners = _select(residual, threshold, slots, seed, grad)
+    if clear:
+        grad.zero_()
+    return winners
