@@ -35,6 +35,7 @@ SYNC := $(BIN)/thinwire bench sync
 TRAIN := $(BIN)/thinwire bench train
 PEERS := torch-fp16,torch-bf16,torch-powersgd-1,torch-powersgd-4,torch-topk,torch-dgc,torch-oktopk
 SPARSE := topk,topk-dsa,gtopk,ok-topk,union,omnireduce
+HALVED := union(0.001, dtype='bf16'),omnireduce(0.001, codec='rice+bf16')
 
 bench: setup
 	$(SYNC) --n 25.6m --workers 8 --rates 1gbit,100mbit --density 0.01 --recipes $(SPARSE) \
@@ -42,7 +43,7 @@ bench: setup
 	$(SYNC) --n 4m --workers 4,8,16 --rates none --density 0.01 --steps 3 \
 	  --recipes topk,gtopk,ok-topk --json $(RESULTS)/sync-scaling.json
 	$(SYNC) --n 25.6m --workers 4 --rates 1gbit,100mbit --density 0.001 \
-	  --recipes $(PEERS),$(SPARSE) --json $(RESULTS)/sync-peers-4.json
+	  --recipes "$(PEERS),$(SPARSE),$(HALVED)" --json $(RESULTS)/sync-peers-4.json
 	$(SYNC) --n 25.6m --workers 8 --rates 1gbit --density 0.001 \
 	  --recipes $(PEERS),$(SPARSE) --json $(RESULTS)/sync-peers-8.json
 	$(SYNC) --n 1m,8m,25.6m --workers 4 --rates none,1gbit --density 0.01 --steps 9 \
@@ -54,11 +55,11 @@ bench: setup
 	  --json $(RESULTS)/train-dragonn.json
 	$(TRAIN) --models resnet18 --workers 4 --rates 1gbit --overlap on,off \
 	  --recipes torch-bf16,topk,ok-topk,union,auto --json $(RESULTS)/train-resnet18.json
-	$(TRAIN) --models vgg16,gpt2 --workers 4 --rates 1gbit --steps 5 \
+	$(TRAIN) --models vgg16,gpt2 --workers 4 --rates 1gbit --steps 3 \
 	  --recipes torch-bf16,topk,ok-topk,union --json $(RESULTS)/train-large.json
 	$(TRAIN) --models digits,text --workers 4 --rates 100mbit \
 	  --recipes torch-bf16,torch-powersgd-1,topk,ok-topk,union --json $(RESULTS)/train-tasks.json
-	$(TRAIN) --models words --workers 8 --rates 100mbit --steps 40 \
+	$(TRAIN) --models words --workers 8 --rates 100mbit --steps 30 \
 	  --recipes "parallax,dense(coo='union'),dense(coo='sketch-allreduce'),s2,dense" \
 	  --json $(RESULTS)/train-embedding.json
 	$(BIN)/thinwire bench kernels --device cpu --n 25.6m --density 0.001,0.01 --threads 1,2 \

@@ -17,6 +17,7 @@ from thinwire.chooser import FIRST_CHECK, Chooser
 from thinwire.collective import GroupCommunicator
 from thinwire.feedback import Momentum
 from thinwire.policy.network import Link, Network
+from thinwire.unit import Unit
 
 TIMEOUT = timedelta(seconds=15)
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -55,10 +56,8 @@ def play(chooser, unit, seconds, steps):
     return ways
 
 
-def a_unit(auto):
-    from thinwire.unit import Unit
-
-    return Unit.assemble({"w": torch.zeros(100)}, auto, {})
+def a_unit(auto, name="w"):
+    return Unit.assemble({name: torch.zeros(100)}, auto, {})
 
 
 # What the ranks do.
@@ -89,6 +88,21 @@ def looks_again(group, rank, size):
     before = chooser.way_now
     play(chooser, unit, {"dense": 0.01, "topk": 0.3}.get, 2 * FIRST_CHECK)
     return before, chooser.way_now
+
+
+def begins_anew(group, rank, size):
+    """Decided for one unit; then the tensors are grouped otherwise, as DDP does once."""
+    auto = small_auto("topk")
+    chooser = Scripted(auto, GroupCommunicator(group, TIMEOUT))
+    costs = {"dense": 1.0, "topk": 0.3}
+    play(chooser, a_unit(auto), costs.get, 20)
+    before = chooser.way_now
+    chooser.end_step(1.0)  # without gradients: nothing happens
+    same = chooser.way_now
+    play(chooser, a_unit(auto, "v"), costs.get, 1)
+    anew = chooser.way_now, chooser.decision
+    play(chooser, a_unit(auto, "v"), costs.get, 20)
+    return before, same, anew, chooser.choice
 
 
 def gradients(rank, step):
@@ -213,6 +227,11 @@ def test_it_stays_dense_where_nothing_is_clearly_faster(cluster, costs, reason):
 
 def test_it_looks_again_and_goes_back_to_dense(cluster):
     assert cluster.run(looks_again, 2) == [("topk", "dense")] * 2
+
+
+def test_other_units_are_decided_anew(cluster):
+    expected = ("topk", "topk", ("dense", None), {"v": "topk"})
+    assert cluster.run(begins_anew, 2) == [expected] * 2
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -21,7 +21,7 @@ from thinwire.policy.predict import unit_cost
 from thinwire.policy.units import Unit as PlannedUnit
 from thinwire.unit import SavedState, Unit
 
-SETTLE = 2  # first steps that are not measured: DDP rebuilds its buckets after one
+SETTLE = 1  # steps that are not measured: the first with these units, and the first of a way
 FIRST_CHECK, CHECK_FACTOR = 100, 10  # steps from a decision to the first check, then to the next
 SLOW = 0.5  # seconds: quicker steps vary more and cost less, so that more of them are measured
 LOOK = 2  # steps to look at dense: one sends all that waits, the other is measured
@@ -84,9 +84,10 @@ class Chooser:
         self.decision: Decision | None = None
         self._steps = 0
         self._units: dict[str, Unit] = {}  # of this step, by their first tensor's name
+        self._known: set[str] = set()  # those of the step before
         self._spent: dict[str, float] = {}
-        self._plan = self._course(dict(loaded or {}))
-        self.choice, self._measuring = next(self._plan)
+        self._loaded = dict(loaded or {})
+        self._begin(self._loaded)
 
     @property
     def settled(self) -> bool:
@@ -111,14 +112,24 @@ class Chooser:
 
     def end_step(self, seconds: float) -> None:
         """The step is over; it took so long since the one before was over."""
-        units = {
-            name: unit.meter.spent() - self._spent[name]
-            for name, unit in self._units.items()
-            if self._measuring
-        }
+        if not self._units:
+            return  # a step without gradients is none
         self._steps += 1
-        self.choice, self._measuring = self._plan.send(Measured(seconds, units))
+        if self._known == set(self._units):
+            took = {n: u.meter.spent() - self._spent[n] for n, u in self._measured()}
+            self.choice, self._measuring = self._plan.send(Measured(seconds, took))
+        else:  # as after DDP has made its buckets anew: what was measured is of other units
+            self._known = set(self._units)
+            self._begin({} if self.decision else self._loaded)
         self._units, self._spent = {}, {}
+
+    def _begin(self, choice: Choice) -> None:
+        self.decision = None
+        self._plan = self._course(choice)
+        self.choice, self._measuring = next(self._plan)
+
+    def _measured(self) -> Iterable[tuple[str, Unit]]:
+        return self._units.items() if self._measuring else ()
 
     def _way(self, names: tuple[str, ...]) -> Pipeline:
         return self.auto.way(self.choice.get(names[0], DENSE))
@@ -140,7 +151,7 @@ class Chooser:
         if loaded:  # of a checkpoint: go on with it, and look for oneself later
             yield from _go_on(loaded, FIRST_CHECK)
         while True:
-            dense = yield from self._try({}, SETTLE)
+            dense = yield from self._try({})
             self.decision = yield from self._decide(dense)
             yield from self._until_it_drifts(self.decision)
 
@@ -183,7 +194,7 @@ class Chooser:
                     return
             wait *= CHECK_FACTOR
 
-    def _try(self, choice: Choice, settle: int = 1) -> "Generator[Step, Measured, Measured]":
+    def _try(self, choice: Choice, settle: int = SETTLE) -> "Generator[Step, Measured, Measured]":
         """Some steps of one kind, and what they take, agreed on by the ranks."""
         yield from _go_on(choice, settle)
         seen = [(yield choice, True)]

@@ -69,7 +69,8 @@ def auto(
     """Dense, or whatever is faster: chosen for each bucket from measured costs, never slower.
 
     `choices` are names, which get `density`, or written recipes; all keep what was not sent in a
-    residual. Those that send bytes are also considered with `codec`.
+    residual. Those that send bytes are also considered with `codec`, and `union` in 16 bits; not
+    so with an empty `codec`.
     """
     ways = {name: _with_density(name, density) for name in choices}
     ways = {n: dataclasses.replace(way, feedback=Residual()) for n, way in ways.items()}
@@ -78,7 +79,14 @@ def auto(
         for name, way in ways.items()
         if codec and way.collective.takes == "bytes"
     }
-    choose = Auto.between(dense(), ways | coded, trial)
+    halved = {
+        f"{name} | bf16": dataclasses.replace(
+            way, collective=dataclasses.replace(way.collective, dtype="bf16")
+        )
+        for name, way in ways.items()
+        if codec and isinstance(way.collective, UnionAllReduce)
+    }
+    choose = Auto.between(dense(), ways | coded | halved, trial)
     return dataclasses.replace(choose, coo=AllGather())
 
 
@@ -178,10 +186,10 @@ def omnireduce(density: float = 0.01, block: int = 256) -> Pipeline:
     return Pipeline(BlockTopK(density, block=block), collective=OmniReduce(block), unit="model")
 
 
-def union(density: float = 0.01, block: int = 64) -> Pipeline:
+def union(density: float = 0.01, block: int = 64, dtype: str = "fp32") -> Pipeline:
     """Ours: agree on the union of the ranks' blocks, then one dense allreduce over just these."""
     blocks = BlockTopK(density, block=block)
-    return Pipeline(blocks, None, UnionAllReduce(block), unit="model")
+    return Pipeline(blocks, None, UnionAllReduce(block, dtype), unit="model")
 
 
 def s2(density: float = 1 / 32, block: int = 64, ratio: float = 0.5, rows: int = 3) -> Pipeline:
