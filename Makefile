@@ -28,8 +28,8 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# All of docs/results but the GPU's and convergence-*.json, in less than 30 minutes on an idle machine with 2 cores. Shaped
-# links need root and iproute2; without them use --rates none.
+# All of docs/results but the GPU's and convergence-*.json, in about half an hour on an idle machine
+# with 2 cores. Shaped links need root and iproute2; without them use --rates none.
 RESULTS := docs/results
 SYNC := $(BIN)/thinwire bench sync
 TRAIN := $(BIN)/thinwire bench train

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from thinwire.auto import Auto
-from thinwire.chooser import Chooser, Choosers, Decision
+from thinwire.chooser import Chooser, Decision
+from thinwire.choosers import Choosers
 from thinwire.codec.linear import CountSketch
 from thinwire.collective import SketchAllReduce, UnionAllReduce
 from thinwire.coo import SparseUnit

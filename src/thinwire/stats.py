@@ -1,6 +1,7 @@
 """What a unit cost: bytes, counts, and seconds by phase; shared out to its tensors."""
 
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -74,7 +75,7 @@ class Meter:
         self._selected = torch.zeros(len(sizes), dtype=torch.int64, device=device)
         self._ends = torch.tensor(sizes, device=device).cumsum(0)
         self._on_gpu = device.type == "cuda"
-        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+        self._events: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -97,15 +98,13 @@ class Meter:
         self.total.bytes_sent += sent
         self.total.bytes_received += received
         self.total.dense_bytes += dense_bytes
+        self._read_events(wait=False)  # or they would pile up until someone asks
         if chosen is not None:
             self._selected += self._selected_by_tensor(chosen)
 
     def spent(self) -> float:
         """Seconds in all phases so far. Waits for the GPU if it still works on one of them."""
-        for name, start, end in self._events:
-            end.synchronize()
-            self._spend(name, start.elapsed_time(end) / 1000)
-        self._events.clear()
+        self._read_events(wait=True)
         return sum(self.total.seconds.values())
 
     def costs(self) -> list[Cost]:
@@ -132,6 +131,13 @@ class Meter:
                 self.sizes, selected, by_count, by_size, strict=True
             )
         ]
+
+    def _read_events(self, wait: bool) -> None:
+        """Enter the phases that are over; or all, when they are."""
+        while self._events and (wait or self._events[0][2].query()):
+            name, start, end = self._events.popleft()
+            end.synchronize()
+            self._spend(name, start.elapsed_time(end) / 1000)
 
     def _spend(self, phase: str, seconds: float) -> None:
         self.total.seconds[phase] = self.total.seconds.get(phase, 0.0) + seconds

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from thinwire.auto import dense_way
-from thinwire.chooser import Choosers
+from thinwire.choosers import Choosers
 from thinwire.collective import GroupCommunicator, Nodes, node_size_of
 from thinwire.coo import SparseUnit
 from thinwire.errors import NonFiniteError, RecipeError

@@ -3,7 +3,6 @@
 Hooked into the command line by `app.add_typer(bench, name="bench")`.
 """
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -118,10 +117,16 @@ def _cells(row: dict[str, Any]) -> list[str]:
 def split(text: str) -> tuple[str, ...]:
     """Words between commas; commas within parentheses belong to the word.
 
-    >>> split("dense, topk(0.01, unit=model)")
-    ('dense', 'topk(0.01, unit=model)')
+    >>> split("dense, topk(0.01, coo=union(64, 'bf16'))")
+    ('dense', "topk(0.01, coo=union(64, 'bf16'))")
     """
-    words = re.split(r",(?![^(]*\))", text)
+    words, depth = [""], 0
+    for letter in text:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == "," and depth <= 0:
+            words.append("")
+        else:
+            words[-1] += letter
     return tuple(word.strip() for word in words if word.strip())
 
 
