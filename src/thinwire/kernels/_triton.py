@@ -54,6 +54,12 @@ def magnitude_key(x):
 
 
 @triton.jit
+def divide(a, b):
+    """Rounded to nearest, as IEEE 754 has it: Triton's own division of float32 is not."""
+    return tl.div_rn(a, b) if a.dtype == tl.float32 else a / b
+
+
+@triton.jit
 def ones(word):
     """How many bits of a uint32 are set (Warren, Hacker's Delight, section 5-1), as int32."""
     word -= (word >> 1) & 0x55555555

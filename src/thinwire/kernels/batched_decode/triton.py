@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thinwire.kernels._triton import load_tile, store_tile
+from thinwire.kernels._triton import divide, load_tile, store_tile
 from thinwire.kernels.batched_decode import AdamW
 from thinwire.kernels.batched_decode.tiles import add_one_by_one, add_up, elements, enter, number
 from thinwire.types import Sparse, accumulator
@@ -31,12 +31,6 @@ _WARPS = 4
 _SEARCHES = 128  # of a program
 _PROGRAMS_A_MULTIPROCESSOR = {"sum": 12, "sgd": 6, "adam": 12}  # with a workspace, as measured
 _TYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
-
-
-@triton.jit
-def _divide(a, b):
-    """Rounded to nearest: Triton's own division of float32 is not."""
-    return tl.div_rn(a, b) if a.dtype == tl.float32 else a / b
 
 
 @triton.jit
@@ -58,7 +52,7 @@ def _stepped(param, first, second, total, table, parts, STEP: tl.constexpr):
         weighted = (mean * number(table, parts, 4, SUM)) * mean
         second = second * number(table, parts, 3, SUM) + weighted
         divisor = _root(second) * number(table, parts, 6, SUM) + number(table, parts, 7, SUM)
-        change = _divide(first * number(table, parts, 5, SUM), divisor)
+        change = divide(first * number(table, parts, 5, SUM), divisor)
         param = param * number(table, parts, 1, SUM) - change
     return param, first, second
 

@@ -1,8 +1,8 @@
 """Codes of chunks on CUDA: one launch finds scales and codes, one reads codes.
 
 A row of a tile is a chunk. Its values are placed so that a sum of halves, halved again and again,
-adds in the order of `numeric.row_sums`, whatever the length: the same bits as in torch. Chunks that
-are longer than a tile take the way of `reference.py`; there are few of them.
+adds in the order of `_numeric.row_sums`, whatever the length: the same bits as in torch. Chunks
+that are longer than a tile take the way of `reference.py`; there are few of them.
 """
 
 import torch
@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thinwire.kernels._triton import mix_offset
+from thinwire.kernels._triton import divide, mix_offset
 from thinwire.kernels.chunk_codes import Norm, reference
 from thinwire.kernels.pack_bits.triton import field_of_bytes
 from thinwire.kernels.quantise.triton import rounded
@@ -52,12 +52,6 @@ def _row_sums(x, there, ROWS: tl.constexpr, LANES: tl.constexpr):
 
 
 @triton.jit
-def _divided(x, y):
-    """x / y as IEEE 754 has it: Triton's own division of float32 does not."""
-    return x / y if x.dtype == tl.float64 else tl.div_rn(x, y)
-
-
-@triton.jit
 def _saturated(x):
     """Finite values clamped to what float32 holds; NaN and ±Inf pass."""
     beyond = (tl.abs(x) > LARGEST) & (tl.abs(x) < float("inf"))
@@ -76,7 +70,7 @@ def _rounded_up(exact):
 @triton.jit
 def _shares(x, scales):
     by = tl.where(scales == 0, 1.0, scales).to(x.dtype)
-    share = _divided(x, tl.broadcast_to(by[:, None], x.shape))
+    share = divide(x, tl.broadcast_to(by[:, None], x.shape))
     return tl.where(share == share, share, 0)
 
 
@@ -165,7 +159,7 @@ def _read(
         levels = (tl.full((), 1, tl.int32) << (bits - 1)) - 1
         bad |= code > 2 * levels
         level = (code - levels).to(values.dtype.element_ty)
-        point = _divided(level, tl.zeros_like(level) + levels.to(level.dtype))
+        point = divide(level, tl.zeros_like(level) + levels.to(level.dtype))
     else:
         top = (tl.full((), 1, tl.int32) << bits) - 1
         point = (2 * code - top).to(tl.float64) / top.to(tl.float64)
