@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from thinwire.codec import Pair
-from thinwire.collective import AllGather
+from thinwire.collective import AllGather, Dense
 from thinwire.collective.xi import xi
 from thinwire.density import target_count
 from thinwire.errors import ExchangeError, RecipeError
-from thinwire.feedback import Residual
+from thinwire.feedback import NoFeedback, Residual
 from thinwire.pending import Pending
 from thinwire.policy import WarmUp
 from thinwire.sparsify import Everything, TopK
@@ -91,6 +91,14 @@ class Pipeline:
         sends_all = isinstance(self.sparsifier, Everything) and self.codec is None
         keeps = getattr(self.collective, "conserves", True)  # gTop-k's own way loses some
         return bool(keeps) and (self.feedback.conserves or sends_all)
+
+    @property
+    def is_plain_sum(self) -> bool:
+        """Whether a step is the backend's allreduce alone: no state, and NaN reaches everyone."""
+        plain = isinstance(self.collective, Dense) and self.collective.dtype == "fp32"
+        return (
+            plain and isinstance(self.sparsifier, Everything) and type(self.feedback) is NoFeedback
+        )
 
     def init(self, spec: TensorSpec) -> PipelineState:
         """The state before the first step."""

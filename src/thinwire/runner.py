@@ -7,6 +7,7 @@ from torch import Tensor
 
 from thinwire.collective import GroupCommunicator, Nodes
 from thinwire.pipeline import Prepared
+from thinwire.sums import PlainSums
 from thinwire.types import StepContext
 from thinwire.unit import Unit
 from thinwire.worker import OrderedWorker
@@ -18,6 +19,7 @@ class Runner:
     def __init__(self, comm: GroupCommunicator, nodes: Nodes | None, seed: int) -> None:
         self.comm, self.nodes, self.seed = comm, nodes, seed
         self.worker = OrderedWorker()
+        self.sums = PlainSums(comm)
 
     @property
     def keeps_state(self) -> bool:
@@ -26,28 +28,39 @@ class Runner:
 
     def run(self, work: Sequence[tuple[Unit, list[Tensor]]]) -> None:
         """One step of each unit, overlapped: this thread selects, the worker exchanges."""
+        if len(work) == 1:  # nothing to overlap with, and waking a thread takes time
+            self.run_here(*work[0])
+            self.finish()
+            return
         jobs: list[tuple[Future[None], Prepared | None]] = []
         for unit, grads in work:
             device = unit.spec.device
-            if self.nodes is None:
+            if self.nodes is None and not self.sums.takes(unit):
                 flat, ctx, prepared = self._prepare(unit, grads)
                 job = self.worker.submit(device, self._complete, unit, grads, flat, ctx, prepared)
                 jobs.append((job, prepared))  # held until the worker's stream is joined
             else:
-                # Sums inside the node go through the worker too: one order on every rank.
+                # Sums go through the worker too: one order on every rank.
                 jobs.append((self.worker.submit(device, self.run_here, unit, grads), None))
         wait([job for job, _ in jobs])
+        self.finish()
         self.worker.join_streams()
         for job, _ in jobs:
             job.result()
 
     def run_here(self, unit: Unit, grads: list[Tensor]) -> None:
-        """One step of one unit in the calling thread, which is the worker's own."""
+        """One step of one unit in the calling thread. A plain sum is over only after `finish`."""
         if self.nodes is not None:
             self._run_in_nodes(unit, grads, self.nodes)
-            return
-        flat, ctx, prepared = self._prepare(unit, grads)
-        self._complete(unit, grads, flat, ctx, prepared)
+        elif self.sums.takes(unit):
+            self.sums.begin(unit, grads)
+        else:
+            flat, ctx, prepared = self._prepare(unit, grads)
+            self._complete(unit, grads, flat, ctx, prepared)
+
+    def finish(self) -> None:
+        """Wait for what is still under way."""
+        self.sums.finish()
 
     def close(self) -> None:
         """End the worker and let go of the process groups."""

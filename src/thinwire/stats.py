@@ -90,7 +90,7 @@ class Meter:
             else:
                 begin = time.perf_counter()
                 yield
-                self._spend(name, time.perf_counter() - begin)
+                self.spend(name, time.perf_counter() - begin)
 
     def count(self, chosen: Selection | None, sent: int, received: int, dense_bytes: int) -> None:
         """Enter a finished step."""
@@ -137,9 +137,10 @@ class Meter:
         while self._events and (wait or self._events[0][2].query()):
             name, start, end = self._events.popleft()
             end.synchronize()
-            self._spend(name, start.elapsed_time(end) / 1000)
+            self.spend(name, start.elapsed_time(end) / 1000)
 
-    def _spend(self, phase: str, seconds: float) -> None:
+    def spend(self, phase: str, seconds: float) -> None:
+        """Enter time that was measured elsewhere."""
         self.total.seconds[phase] = self.total.seconds.get(phase, 0.0) + seconds
 
     def _selected_by_tensor(self, chosen: Selection) -> Tensor | int:

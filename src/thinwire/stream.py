@@ -1,10 +1,13 @@
 """One backward pass: gradients arrive as they are ready, the step ends when the last is in."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
+import torch
 from torch import Tensor
 
-from thinwire.synchronizer import Synchronizer, largest_magnitudes
+from thinwire.errors import ExchangeError
+from thinwire.synchronizer import Synchronizer, largest_magnitudes, non_finite
 from thinwire.unit import Unit
 
 
@@ -19,6 +22,9 @@ class GradientStream:
     nothing non-finite enters the state, but what the other tensors sent in that step is lost
     with it, so go on from a checkpoint.
 
+    Where all units are plain sums the ranks need not meet: such a rank puts NaN into the first
+    element of its sum, which every rank then finds in the result.
+
     `may_be_unused`: parameters whose gradient is zero on every rank keep their state untouched,
     because DDP throws away what it gets for a parameter that no rank used. The ranks agree on
     them in a small exchange per bucket.
@@ -31,6 +37,8 @@ class GradientStream:
         self._seen: list[Tensor] = []
         self._bad: list[str] = []
         self._touched: list[Unit] = []
+        self._marks: list[Tensor] = []  # the first element of each plain sum
+        self._all_plain = True
         self._unused: set[str] = set()
         self._replaced: dict[int, Tensor] = {}
         self._failure: Exception | None = None
@@ -48,10 +56,12 @@ class GradientStream:
     def finish(self) -> dict[int, Tensor]:
         """End the step. Returns what takes the place of sparse gradients, by their id."""
         if self._failure is not None:
+            with suppress(ExchangeError):
+                self._sync.runner.finish()  # nothing may stay under way
             raise self._failure
         self._run(self._waiting)
-        bad_ranks = self._sync.comm.agree("the step", "end", flag=bool(self._bad))
-        if bad_ranks:
+        self._sync.runner.finish()
+        if bad_ranks := self._bad_ranks():
             if self._sync.nonfinite != "raise":
                 for unit in self._touched:
                     unit.undo()
@@ -59,10 +69,16 @@ class GradientStream:
         self._sync.choosers.end_step()
         return self._replaced
 
+    def _bad_ranks(self) -> list[int]:
+        if self._all_plain and not any(bool(mark.isnan()) for mark in self._marks):
+            return []
+        return self._sync.comm.agree("the step", "end", flag=bool(self._bad))
+
     def _add(self, grads: Mapping[str, Tensor]) -> None:
         self._inspect(grads)
         dense = {name: grad for name, grad in grads.items() if not grad.is_sparse}
         for name in grads.keys() - dense.keys():
+            self._all_plain = False
             self._replaced[id(grads[name])] = self._sync.average_rows(name, grads[name])
         if self._sync.pipeline.unit == "model":
             self._waiting.update(dense)
@@ -72,22 +88,35 @@ class GradientStream:
         self._run({n: g for n, g in dense.items() if n not in small})
 
     def _inspect(self, grads: Mapping[str, Tensor]) -> None:
-        """Find NaN, Inf and unused parameters in one reading of the gradients."""
+        """Find unused parameters, NaN and Inf."""
         self._seen.extend(grad for grad in grads.values() if not grad.is_sparse)
-        magnitudes = largest_magnitudes(grads)
-        for (name, grad), magnitude in zip(grads.items(), magnitudes, strict=True):
-            if not magnitude < float("inf"):
-                self._bad.append(name)
-                (grad._values() if grad.is_sparse else grad).zero_()
         if self._may_be_unused:
-            votes = self._sync.comm.all_gather_meta([int(m != 0) for m in magnitudes])
+            votes = self._sync.comm.all_gather_meta(
+                [int(magnitude != 0) for magnitude in largest_magnitudes(grads)]
+            )
             used = [any(column) for column in zip(*votes, strict=True)]
             self._unused |= {name for name, on in zip(grads, used, strict=True) if not on}
+        bad = non_finite(grads)
+        for grad in (grads[name] for name in bad):
+            (grad._values() if grad.is_sparse else grad).zero_()
+        self._bad += bad
 
     def _run(self, grads: Mapping[str, Tensor]) -> None:
         for unit, parts in self._sync.units_for(grads):
             if self._sync.nonfinite != "raise":
                 unit.remember()
                 self._touched.append(unit)
+            self._mark(unit, parts)
             with unit.frozen(self._unused):
                 self._sync.runner.run_here(unit, parts)
+
+    def _mark(self, unit: Unit, parts: list[Tensor]) -> None:
+        if not unit.pipeline.is_plain_sum:
+            self._all_plain = False
+            return
+        part = next((part for part in parts if part.numel()), None)
+        if part is not None:
+            mark = part[(0,) * part.dim()]
+            self._marks.append(mark)
+            if self._bad:
+                mark.fill_(torch.nan)

@@ -1,5 +1,6 @@
 """Many tensors over many steps: units, state, statistics, checkpoints."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, get_args
@@ -19,7 +20,7 @@ from thinwire.pipeline import Pipeline
 from thinwire.recipes import resolve
 from thinwire.runner import Runner
 from thinwire.stats import Cost, Meter, total_cost
-from thinwire.unit import SavedState, Unit
+from thinwire.unit import SavedState, Unit, in_a_row
 
 NonFinite = Literal["raise", "skip", "propagate"]
 STATE_VERSION = 1
@@ -82,8 +83,7 @@ class Synchronizer:
         gradients come back as new COO tensors, averaged whole: see `average_rows`.
         """
         form = "; ".join(f"{n}: {tuple(g.shape)} {g.dtype} {g.layout}" for n, g in grads.items())
-        magnitudes = zip(grads, largest_magnitudes(grads), strict=True)
-        bad_here = [name for name, magnitude in magnitudes if not magnitude < float("inf")]
+        bad_here = non_finite(grads)
         bad_ranks = self.comm.agree("the tensors", form, flag=bool(bad_here))
         for name, grad in grads.items():
             if not grad.is_floating_point():
@@ -258,6 +258,17 @@ def merge_states(
             else:
                 merged[name][key] = value.clone()
     return merged
+
+
+def non_finite(grads: Mapping[str, Tensor]) -> list[str]:
+    """The names of those that hold NaN or Inf."""
+    tensors = list(grads.values())
+    if tensors and not any(tensor.is_sparse for tensor in tensors):
+        row = in_a_row(tensors)
+        if row is not None and math.isfinite(_largest(row)):
+            return []
+    magnitudes = zip(grads, largest_magnitudes(grads), strict=True)
+    return [name for name, magnitude in magnitudes if not math.isfinite(magnitude)]
 
 
 def largest_magnitudes(grads: Mapping[str, Tensor]) -> list[float]:

@@ -104,9 +104,10 @@ class Unit:
         feedback |= {key: value for key, value in waiting.items() if key in feedback}
 
     def flatten(self, grads: Sequence[Tensor]) -> Tensor:
-        """The gradients as one flat tensor: a view where there is but one, else a copy."""
-        if len(grads) == 1 and grads[0].is_contiguous():
-            return grads[0].view(-1)
+        """The gradients as one flat tensor: a view where they lie in a row, else a copy."""
+        row = in_a_row(grads)
+        if row is not None:
+            return row
         if self._flat is None:
             self._flat = torch.empty(
                 self.spec.numel, dtype=self.spec.dtype, device=self.spec.device
@@ -189,6 +190,19 @@ class Unit:
     def costs(self) -> dict[str, Cost]:
         """What each tensor has cost since the unit was assembled."""
         return dict(zip(self.names, self.meter.costs(), strict=True))
+
+
+def in_a_row(tensors: Sequence[Tensor]) -> Tensor | None:
+    """All of these as one flat view, if they lie in memory one after the other, as in a bucket."""
+    first, end = tensors[0], tensors[0].data_ptr()
+    for tensor in tensors:
+        if not tensor.is_contiguous() or tensor.data_ptr() != end or tensor.dtype != first.dtype:
+            return None
+        end += tensor.nbytes
+    storage = first.untyped_storage()
+    if end > storage.data_ptr() + storage.nbytes():
+        return None  # neighbours by chance
+    return first.as_strided((sum(t.numel() for t in tensors),), (1,))
 
 
 def _fitting(saved: SavedState, key: str, name: str, like: Tensor) -> Tensor:

@@ -397,3 +397,26 @@ def leave_last_out(group, rank, size, subgroup):
 def test_refuses_a_model_without_ddp():
     with pytest.raises(TypeError, match="DistributedDataParallel model, not Linear"):
         tw.compress(nn.Linear(2, 2), "topk")
+
+
+def poisoned_sum(group, rank, size, layer, device):
+    """NaN in one bucket of a plain sum; ordinary steps need no meeting of the ranks."""
+    model, _ = twins(Net, device)
+    ddp = DDP(model, process_group=group, bucket_cap_mb=0.01, find_unused_parameters=True)
+    handle = tw.compress(ddp, "dense", nonfinite="skip")
+    meetings, agree = [], handle.synchronizer.comm.agree
+    handle.synchronizer.comm.agree = lambda *a, **k: meetings.append(a) or agree(*a, **k)
+    ddp(batch(rank, 0, device)).square().mean().backward()
+    assert not meetings
+    if rank == 1:
+        getattr(model, layer).weight.register_hook(lambda grad: grad * torch.nan)
+    ddp.zero_grad()
+    ddp(batch(rank, 1, device)).square().mean().backward()
+    assert len(meetings) == 1
+    assert not any(p.grad.any() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("layer", ["first", "last"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_plain_sum_tells_every_rank_of_nan(cluster, layer, device):
+    cluster.run(poisoned_sum, 2, layer, device)

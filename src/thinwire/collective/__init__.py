@@ -1,7 +1,7 @@
 """Collectives add up what the ranks selected; `comm` is their way to the network."""
 
 from thinwire.collective.allgather import AllGather
-from thinwire.collective.comm import GroupCommunicator, Traffic
+from thinwire.collective.comm import GroupCommunicator, Traffic, Transfer
 from thinwire.collective.dense import Dense
 from thinwire.collective.gtopk import GTopK
 from thinwire.collective.nodes import Nodes, node_size_of
@@ -34,6 +34,7 @@ __all__ = [
     "SketchAllReduce",
     "SparCML",
     "Traffic",
+    "Transfer",
     "UnionAllReduce",
     "node_size_of",
 ]

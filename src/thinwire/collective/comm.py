@@ -52,6 +52,13 @@ class Transfer:
     held: list[Tensor]
     named: Callable[[], AbstractContextManager[None]]
 
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Have a single work's end told, in the backend's thread; at once if there is none."""
+        for work in self.works:
+            work.get_future().add_done_callback(lambda _: call())
+        if not self.works:
+            call()
+
     def wait(self) -> None:
         """Return when all were sent and received, or raise `ExchangeError` at the timeout."""
         with self.named():
@@ -101,14 +108,20 @@ class GroupCommunicator:
             )
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
+        self.start_all_reduce(tensor).wait()
+        return tensor
+
+    def start_all_reduce(self, tensor: Tensor) -> Transfer:
+        """An allreduce under way. Gloo works on several at once, in the order of their start."""
+        named = partial(self._named, "allreduce")
         if self.size == 1 or tensor.numel() == 0:
-            return tensor
-        with self._named("allreduce"):
-            dist.all_reduce(tensor, group=self._payload_group)
-        share = 2 * tensor.numel() * tensor.element_size() * (self.size - 1) // self.size
+            return Transfer([], [], [], named)
+        with named():
+            work = dist.all_reduce(tensor, group=self._payload_group, async_op=True)
+        share = 2 * tensor.nbytes * (self.size - 1) // self.size
         self.traffic.sent += share
         self.traffic.received += share
-        return tensor
+        return Transfer([work], [], [tensor], named)
 
     def broadcast(self, tensor: Tensor) -> Tensor:
         """Rank 0's tensor on every rank, in place."""
