@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ HOST = "127.0.0.1"
 START_S = 120  # to import torch in every worker
 GROUP_S = 20  # after which a process group gives up waiting for a rank
 RUN_S = 60  # after which a run counts as hung
+# Imported once, in the process that all workers of a session are forked from: torch alone takes a
+# worker three seconds.
+PRELOAD = ["torch", "numba", "pytest", "thinwire"]
 
 
 class ClusterError(AssertionError):
@@ -67,7 +70,7 @@ class Cluster:
 
     def __init__(self, size: int = 8, run_s: float = RUN_S, group_s: float = GROUP_S) -> None:
         self.size, self.run_s, self.group_s = size, run_s, group_s
-        self._processes: list[SpawnProcess] = []
+        self._processes: list[ForkServerProcess] = []
         self._connections: list[Connection] = []
         self._runs = 0
 
@@ -132,7 +135,8 @@ class Cluster:
     def _start(self) -> None:
         self._store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
         self._stacks = tempfile.TemporaryDirectory(prefix="thinwire-tests-")
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOAD)
         for rank in range(self.size):
             ours, theirs = context.Pipe()
             process = context.Process(

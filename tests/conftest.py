@@ -1,8 +1,10 @@
 """What all tests share."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, settings
 
 from cluster import Cluster
@@ -19,6 +21,11 @@ _deep = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]
 settings.register_profile("quick", max_examples=20, derandomize=True, phases=_quick, **_common)
 settings.register_profile("deep", max_examples=200, phases=_deep, **_common)
 settings.load_profile("quick")
+
+# Workers of pytest-xdist share the cores; each with threads for all of them would only wait.
+torch.set_num_threads(
+    max(1, torch.get_num_threads() // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+)
 
 
 @pytest.fixture(scope="session")

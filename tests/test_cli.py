@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import thinwire as tw
+from extras import CLI, needs
 
 COMMAND = [sys.executable, "-m", "thinwire.cli"]
 
@@ -20,6 +21,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
 
+@needs(*CLI)
 def test_recipes_lists_every_recipe_plainly_and_as_json(tmp_path: Path) -> None:
     path = tmp_path / "recipes.json"
     done = call("recipes", "--json", str(path))
@@ -31,6 +33,7 @@ def test_recipes_lists_every_recipe_plainly_and_as_json(tmp_path: Path) -> None:
     assert all(row["recipe"] in done.stdout and row["doc"] for row in content["rows"])
 
 
+@needs(*CLI)
 def test_the_listed_fields_rebuild_the_recipe(tmp_path: Path) -> None:
     path = tmp_path / "recipes.json"
     call("recipes", "--json", str(path))
@@ -38,6 +41,7 @@ def test_the_listed_fields_rebuild_the_recipe(tmp_path: Path) -> None:
         assert tw.resolve(row["fields"]) == tw.recipe(row["recipe"])
 
 
+@needs(*CLI)
 def test_an_unknown_recipe_is_one_line_that_names_it_and_code_2(tmp_path: Path) -> None:
     done = call("demo", "--recipes", "topk,nosuch", "--out", str(tmp_path / "out"))
     assert done.returncode == 2

@@ -130,7 +130,7 @@ def average_each(group, rank, size, recipes, steps):
     return seen
 
 
-@pytest.mark.parametrize("size", range(1, 9))
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])  # each collective's own laws try all of them
 def test_every_recipe_averages_them_whole(cluster, size):
     by_rank = cluster.run(average_each, size, EXACT, 2)
     for number in range(2 * len(EXACT)):

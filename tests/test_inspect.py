@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
+pytest.importorskip("typer")
+
 from typer.testing import CliRunner
 
 from codec.cases import context, random_sparse, random_values

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import thinwire as tw
+from extras import needs
 from thinwire.codec import Bf16Value, Pair, QsgdValue, RawIndex, RawValue
 from thinwire.codec.index.rice import RiceIndex
 
@@ -47,6 +48,7 @@ def test_four_pieces():
     assert recipe.density_at(0) == 0.02
 
 
+@needs("yaml")
 def test_yaml():
     recipe = tw.resolve("recipe: topk\ndensity: 0.05\nunit: model\n")
     assert recipe == tw.recipe("topk", density=0.05, unit="model")

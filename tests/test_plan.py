@@ -5,6 +5,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+
 import typer
 from typer.testing import CliRunner
 
@@ -27,6 +31,11 @@ def table():
     return {"a": (10, 20), "b": [30]}
 def nothing():
     return 3
+def odd():
+    return {"a": 5}
+def needy(size):
+    return {"a": (size,)}
+SIZES = {"a": (1,)}
 """
 
 
@@ -38,10 +47,14 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
 
 
-def call(*arguments: str) -> str:
+def app_of_plan() -> typer.Typer:
     app = typer.Typer(pretty_exceptions_enable=False)
     add_commands(app)
-    done = CliRunner().invoke(app, arguments)
+    return app
+
+
+def call(*arguments: str) -> str:
+    done = CliRunner().invoke(app_of_plan(), arguments)
     if done.exception is not None:
         raise done.exception
     assert "\x1b" not in done.output
@@ -123,6 +136,9 @@ def test_models_of_the_users_own(tmp_path: Path) -> None:
     assert find_model("mine:table").numel == 230
     for name, problem in (
         ("mine:nothing", "dict of shapes"),
+        ("mine:odd", "dict of shapes"),
+        ("mine:needy", "without arguments"),
+        ("mine:SIZES", "without arguments"),
         ("mine:absent", "no model"),
         ("absent:model", "no model"),
         ("resnet51", "resnet50"),
@@ -138,12 +154,33 @@ def test_models_of_the_users_own(tmp_path: Path) -> None:
         (("simulate", "--gbps", "0"), "gbps=0"),
         (("simulate", "--recipes", "nosuch"), "nosuch"),
         (("simulate", "--workers", "6", "--node-size", "4"), "do not fill"),
+        (("simulate", "--n", "0"), "'0' is not a number of elements"),
+        (("simulate", "--density", "2"), "density=2.0"),
         (("plan", "resnet18", "--device", "tpu"), "tpu"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(arguments: tuple[str, ...], problem: str) -> None:
     with pytest.raises(ThinwireError, match=problem):
         call(*arguments)
+
+
+def test_times_have_units_and_may_not_be_negative() -> None:
+    options = ("simulate", "--recipes", "dense", "--workers", "2", "--n", "1m", "--json")
+    for name, latency in (("seconds.json", "1e-4"), ("unit.json", "100us")):
+        call(*options, name, "--latency", latency)
+        assert rows(name)[0]["alpha"] == pytest.approx(1e-4)
+    for wrong in ("-1", "soon"):
+        done = CliRunner().invoke(app_of_plan(), ["plan", "resnet18", "--compute", wrong])
+        assert done.exit_code == 2 and "--compute" in done.output and repr(wrong) in done.output
+
+
+def test_a_place_that_cannot_be_written_is_found_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("file").touch()
+    monkeypatch.setattr("thinwire.plan.plan_command.device_costs", None)
+    with pytest.raises(OSError, match="file"):
+        call("plan", "resnet18", "--json", "file/out.json")
 
 
 @pytest.mark.parametrize(("gbps", "word"), [("0.1", "Yes: "), ("100000", "No: ")])

@@ -10,9 +10,10 @@ from thinwire.errors import ThinwireError
 
 try:
     import typer
-    from rich.console import Console
 
     from thinwire.bench.command import bench
+    from thinwire.bench.options import JsonPath
+    from thinwire.bench.progress import plain_console
     from thinwire.inspect_file import inspect as inspect_file
     from thinwire.lab.command import lab
     from thinwire.plan.command import add_commands
@@ -28,15 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-app.command("inspect")(inspect_file)
-app.command("lab")(lab)
-app.command("report")(report)
-app.add_typer(bench, name="bench")
-add_commands(app)  # plan, simulate, doctor
-
-PLAIN_WIDTH = 100  # a pipe has no width of its own
+PLAIN_WIDTH = 100  # of a pipe
 PIECES = "sparsifier | codec | collective | feedback"
-JsonPath = Annotated[Path | None, typer.Option("--json", help="Write the results here as JSON.")]
 
 
 @app.callback()
@@ -47,12 +41,18 @@ def _group() -> None:
 @app.command()
 def demo(
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes on this machine.")] = 4,
-    recipes: Annotated[str, typer.Option(help="Names, separated by commas; all if empty.")] = "",
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of every run.")] = None,
+    recipes: Annotated[
+        str, typer.Option(help="Names, separated by commas; all but auto if not set.")
+    ] = "",
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of every run; by task if not set.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A third of the steps.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the weights, the data and the recipes.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of everything, from --seed on.")] = 1,
-    density: Annotated[float, typer.Option(help="What sparse recipes keep.")] = 0.05,
+    seed: Annotated[int, typer.Option(help="Seed of weights, data and recipes.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run, from --seed on.")] = 1,
+    density: Annotated[
+        float, typer.Option(help="Share of the elements that sparse recipes select.")
+    ] = 0.05,
     out: Annotated[Path, typer.Option(help="Folder for the page and numbers.")] = Path("runs/demo"),
     json: JsonPath = None,
 ) -> None:
@@ -64,26 +64,26 @@ def demo(
     names = tuple(name for part in recipes.split(",") if (name := part.strip()))
     try:
         settings = Settings(workers, names, steps, quick, seed, out, density, seeds)
-        run(settings, _console(), json)
+        run(settings, plain_console(PLAIN_WIDTH), json)
     except WorkerError as error:
         _fail(str(error), code=1)
 
 
 @app.command("recipes")
 def list_recipes(json: JsonPath = None) -> None:
-    """What there is to choose from, and the pieces each recipe is made of."""
+    """List the recipes, and the pieces that each is made of."""
     from rich import box
     from rich.table import Table
 
     from thinwire.results import ResultFile
 
+    results = ResultFile(json)
     rows = [_describe(name) for name in thinwire.recipes()]
     table = Table("recipe", PIECES, "what it is", box=box.SIMPLE)
     for row in rows:
         table.add_row(row["recipe"], row["pieces"], row["doc"])
-    _console().print(table)
-    if json is not None:
-        ResultFile(json).add(rows)
+    results.add(rows)
+    plain_console(PLAIN_WIDTH).print(table)
 
 
 def _describe(name: str) -> dict[str, Any]:
@@ -102,22 +102,34 @@ def _piece(described: dict[str, Any] | None) -> str:
     return described.get("name") or "+".join(_piece(part) for part in described.values())
 
 
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
-
-
 def _fail(reason: str, code: int) -> NoReturn:
     sys.stderr.write(f"thinwire: {reason}\n")
     sys.exit(code)
 
 
+add_commands(app)  # doctor, plan, simulate
+app.add_typer(bench, name="bench")
+app.command("lab")(lab)
+app.command("report")(report)
+app.command("inspect")(inspect_file)
+
+
 def main() -> None:
-    """The entry point: an error of the library is one line and exit code 2, Ctrl-C is 130."""
+    """The entry point: an error of the library is one line and exit code 2, Ctrl-C is 130.
+
+    So is a file or a folder that cannot be read or written.
+    """
     try:
         app()
     except ThinwireError as error:
         _fail(str(error), code=2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A rename has two names: where it was to go is what the user knows.
+        where = error.filename if error.filename2 is None else error.filename2
+        in_the_way = isinstance(error, FileExistsError)  # where a folder was to be made
+        _fail(f"{where}: {'it is no folder' if in_the_way else error.strerror}", code=2)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,11 @@ def write_whole(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".part")
     beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    try:
+        beside.replace(path)
+    except OSError:
+        beside.unlink()
+        raise
 
 
 def _plain(value: Any) -> Any:

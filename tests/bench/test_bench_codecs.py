@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from extras import CLI, needs
 from thinwire.bench.codecs import (
     Settings,
     byte_entropy,
     entries,
     index_entropy,
     measure,
+    plan,
     samples,
     shannon_bound,
 )
 from thinwire.bench.codecs_data import Sample, recorded, synthetic
-from thinwire.cli import app
 from thinwire.codec import INDEX_CODECS, VALUE_CODECS
 from thinwire.errors import RecipeError, ThinwireError
 
@@ -39,6 +39,7 @@ def rows(uniform: Sample) -> dict[tuple[str, str], dict[str, float]]:
     return {(e.part, e.name): measure(e, uniform, seconds=0) for e in found}
 
 
+@needs("zstandard", "pcodec", "constriction")
 def test_every_codec_has_a_row(rows: dict[tuple[str, str], dict[str, float]]) -> None:
     assert {name for part, name in rows if part == "index"} >= set(INDEX_CODECS)
     assert {name for part, name in rows if part == "value"} >= set(VALUE_CODECS)
@@ -95,6 +96,7 @@ def test_synthetic_selections(kind: str) -> None:
     assert torch.equal(s.values, synthetic(kind, 50_000, 0.02, seed=3).selection.values)
 
 
+@needs("sklearn")
 def test_gradients_are_recorded_while_it_trains() -> None:
     found = list(recorded("digits", (1, 3), (0.01, 0.1), seed=0))
     assert [s.distribution for s in found] == ["digits, step 1"] * 2 + ["digits, step 3"] * 2
@@ -102,10 +104,9 @@ def test_gradients_are_recorded_while_it_trains() -> None:
     assert len(sizes) == 1
     assert found[1].selection.count == round(0.1 * sizes.pop())
     assert not torch.equal(found[0].selection.values, found[2].selection.values)
-    with pytest.raises(ThinwireError, match="unknown model"):
-        list(recorded("resnet", (1,), (0.01,), 0))
 
 
+@needs("sklearn")
 def test_samples_come_in_order() -> None:
     settings = Settings(models=("digits",), steps=(1,), n=(1000, 2000), density=(0.1,))
     got = [(s.distribution, s.selection.numel) for s in samples(settings)][:4]
@@ -120,8 +121,12 @@ def test_codecs_by_name() -> None:
         entries(Settings(index=("rise",)))
 
 
+@needs(*CLI, "matplotlib", "sklearn")
 def test_command(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    from typer.testing import CliRunner
+
+    from thinwire.cli import app
+
     out, png = tmp_path / "codecs.json", tmp_path / "codecs.png"
     words = ["bench", "codecs", "--index", "rice,bloom", "--value", "bf16", "--n", "20k"]
     words += ["--models", "digits", "--steps", "1", "--seconds", "0"]
@@ -133,5 +138,19 @@ def test_command(tmp_path: Path) -> None:
     for word in ("distance", "rice", "bloom", "bf16", "digits, step 1"):
         assert word in shown.output
     assert png.read_bytes().startswith(b"\x89PNG")
-    bad = CliRunner().invoke(app, ["bench", "codecs", "--distributions", "normal"])
-    assert "unknown distribution" in str(bad.exception)
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        (Settings(synthetic=("normal",)), "unknown distribution 'normal'"),
+        (Settings(models=("resnet",)), "unknown model 'resnet'"),
+        (Settings(density=(0.01, 2.0)), "density=2.0"),
+        (Settings(index=("rise",)), "unknown index codec 'rise'"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_measured(
+    settings: Settings, what: str
+) -> None:
+    with pytest.raises(ThinwireError, match=what):
+        plan(settings)

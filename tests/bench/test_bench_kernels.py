@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from thinwire.bench.common import Quiet
-from thinwire.bench.kernels import Settings, cold_caches, main, measure, plan, run, size
-from thinwire.bench.kernels_ops import OPS, WORKERS, Inputs, Op
+from thinwire.bench.kernels import OPS, Settings, cold_caches, main, plan, run
+from thinwire.bench.kernels_ops import WORKERS, Inputs, Op
+from thinwire.bench.kernels_timing import measure
 from thinwire.errors import ThinwireError
 from thinwire.kernels import use
 from thinwire.results import ResultFile
@@ -114,17 +115,18 @@ def test_threads_sizes_and_densities_multiply() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "what"),
     [
-        Settings(ops=("no such operation",)),
-        Settings(n=(10,)),
-        Settings(n=(1 << 50,)),
-        Settings(density=(0.0,)),
-        Settings(threads=(0,)),
+        (Settings(ops=("merge", "nothing")), "unknown operation 'nothing'; there are: compact; "),
+        (Settings(device="tpu"), "device='tpu'"),
+        (Settings(n=(10,)), "n=10 "),
+        (Settings(n=(1 << 50,)), "GiB"),
+        (Settings(density=(0.1, 0.0)), "density=0.0"),
+        (Settings(threads=(0,)), "threads="),
     ],
 )
-def test_what_cannot_work_is_refused(settings: Settings) -> None:
-    with pytest.raises(ThinwireError):
+def test_what_cannot_work_is_refused(settings: Settings, what: str) -> None:
+    with pytest.raises(ThinwireError, match=what):
         plan(settings)
 
 
@@ -132,12 +134,6 @@ def test_what_cannot_work_is_refused(settings: Settings) -> None:
 def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(ThinwireError, match="--device cpu"):
         plan(Settings(device="cuda"))
-
-
-def test_sizes_may_be_powers() -> None:
-    assert [size(text) for text in ("2^20", "1000")] == [1 << 20, 1000]
-    with pytest.raises(ThinwireError, match="lots"):
-        size("lots")
 
 
 def test_cold_caches_leave_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

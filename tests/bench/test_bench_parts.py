@@ -2,17 +2,19 @@
 
 import json
 import os
+import re
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 import thinwire as tw
-from thinwire.bench.command import elements, split
 from thinwire.bench.common import LoadMeter, Spread
 from thinwire.bench.gradients import SyntheticGradient
 from thinwire.bench.peers import BASELINE, PEERS
+from thinwire.bench.reading import elements, listed, number, split, time_span, whole
 from thinwire.bench.sockets import bytes_written
 from thinwire.bench.sync import Settings, plan
 from thinwire.errors import ThinwireError
@@ -107,6 +109,8 @@ def test_densities_multiply_only_what_has_one() -> None:
         Settings(workers=(3,), nodes=2, rates=(None,)),
         Settings(rates=("fast",)),
         Settings(n=(0,), rates=(None,)),
+        Settings(workers=(0,), rates=(None,)),
+        Settings(recipes=("topk",), density=(0.01, 2.0), rates=(None,)),
         Settings(n=(10**12,), rates=(None,)),
     ],
 )
@@ -127,6 +131,34 @@ def test_lists_on_the_command_line() -> None:
         "topk(0.01, unit=model)",
         "bf16",
     )
+    assert listed("--workers", whole, "4, 8") == (4, 8)
+
+
+def test_numbers_on_the_command_line() -> None:
     assert [elements(text) for text in ("1000", "64k", "25.6m")] == [1000, 64_000, 25_600_000]
-    with pytest.raises(ThinwireError, match="lots"):
-        elements("lots")
+    assert [elements(text) for text in ("4.35M", "2^20", "1e3")] == [4_350_000, 1 << 20, 1000]
+    spans = [time_span(text) for text in ("0.5", "100ms", "50us", "0")]
+    assert spans == pytest.approx([0.5, 0.1, 50e-6, 0])
+
+
+@pytest.mark.parametrize(
+    ("read", "texts"),
+    [
+        (number, ("", "lots", "nan", "inf")),
+        (whole, ("", "x", "0", "-1", "1.5", "1k")),
+        (elements, ("", "lots", "m", "0", "-5", "1.5", "inf", "2^x", "2^-1", "2^9999")),
+        (time_span, ("", "soon", "-1", "5 min", "nan")),
+    ],
+)
+def test_what_is_none_of_these_is_refused_by_its_text(
+    read: Callable[[str], float], texts: tuple[str, ...]
+) -> None:
+    for text in texts:
+        with pytest.raises(ThinwireError, match=re.escape(repr(text))):
+            read(text)
+
+
+@pytest.mark.parametrize("text", ["", " , ", "4,x"])
+def test_a_list_that_is_none_is_refused_by_its_option(text: str) -> None:
+    with pytest.raises(ThinwireError, match="--workers"):
+        listed("--workers", whole, text)

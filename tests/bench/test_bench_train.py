@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from extras import CLI, needs
 from thinwire.bench.common import Quiet
 from thinwire.bench.peers import BASELINE
 from thinwire.bench.train import POINTS, Baselines, Run, curve, run, to_target
@@ -22,9 +23,11 @@ from thinwire.lab import Lab, LabError, unavailable
 from thinwire.results import ResultFile
 
 COMMAND = "from thinwire.bench.command import bench; bench()"
+by_command = needs(*CLI)
 FIELDS = {
     *("recipe", "peer", "workers", "nodes", "rate", "rate_measured", "model", "parameters"),
-    *("overlap", "density", "compute_seconds", "step", "loss", "seconds", "bytes_sent_per_rank"),
+    *("overlap", "density", "compute_seconds", "seed", "step", "loss", "seconds"),
+    "bytes_sent_per_rank",
 }
 SUMMARY = {
     *("step_seconds", "step_seconds_min", "step_seconds_max", "step_seconds_iqr"),
@@ -72,6 +75,9 @@ def test_declared_compute_follows_from_the_models_work() -> None:
         (Settings(rates=("fast",)), "fast"),
         (Settings(rates=(None,), steps=2, warmup=2), "steps=2"),
         (Settings(rates=(None,), compute=-1.0), "compute=-1"),
+        (Settings(recipes=(), rates=(None,), density=0.0), "density=0.0"),
+        (Settings(rates=(None,), learning_rate=0.0), "lr=0.0"),
+        (Settings(workers=(0,), rates=(None,)), "workers=0"),
         (Settings(("text", "vgg16"), workers=(4096,), rates=(None,)), "4096 workers with vgg16"),
     ],
 )
@@ -122,8 +128,8 @@ def test_without_links_bytes_are_those_of_the_sockets_and_none_if_nobody_counts(
 def test_a_curve_is_cumulative_and_has_the_first_and_the_last_step() -> None:
     steps = 5 * POINTS
     measured = Run([0.5] * steps, [float(step) for step in range(steps)], [10.0] * steps, {})
-    rows = curve(CASE, Lab(2, loopback=True), measured)
-    assert set(rows[0]) == FIELDS
+    rows = curve(CASE, 7, Lab(2, loopback=True), measured)
+    assert set(rows[0]) == FIELDS and {row["seed"] for row in rows} == {7}
     assert (rows[0]["step"], rows[-1]["step"]) == (1, steps) and len(rows) <= POINTS + 2
     for row in rows:
         assert (
@@ -131,7 +137,7 @@ def test_a_curve_is_cumulative_and_has_the_first_and_the_last_step() -> None:
         )
     second_to_last, last = rows[-2:]
     assert last["loss"] == pytest.approx((second_to_last["step"] + steps - 1) / 2)  # since then
-    shape_rows = curve(SHAPE_CASE, Lab(2, loopback=True), measured)
+    shape_rows = curve(SHAPE_CASE, 7, Lab(2, loopback=True), measured)
     assert {row["loss"] for row in shape_rows} == {None}
 
 
@@ -209,6 +215,7 @@ def runs(content: dict[str, Any]) -> dict[tuple[str, bool], list[dict[str, Any]]
     return found
 
 
+@by_command
 def test_every_run_has_a_curve_that_ends_in_its_summary(done: tuple[str, dict[str, Any]]) -> None:
     found = runs(done[1])
     assert set(found) == {(recipe, on) for recipe in (BASELINE, "topk") for on in (True, False)}
@@ -221,6 +228,7 @@ def test_every_run_has_a_curve_that_ends_in_its_summary(done: tuple[str, dict[st
             assert early["bytes_sent_per_rank"] < late["bytes_sent_per_rank"]
 
 
+@by_command
 def test_dense_sets_the_target_that_the_others_go_for(done: tuple[str, dict[str, Any]]) -> None:
     ends = {run: rows[-1] for run, rows in runs(done[1]).items()}
     dense = ends[BASELINE, True]
@@ -233,6 +241,7 @@ def test_dense_sets_the_target_that_the_others_go_for(done: tuple[str, dict[str,
         assert (row["speedup_to_target"] is None) == (reached is None)
 
 
+@by_command
 def test_overlap_changes_no_loss(done: tuple[str, dict[str, Any]]) -> None:
     found = runs(done[1])
     for recipe in (BASELINE, "topk"):
@@ -240,6 +249,7 @@ def test_overlap_changes_no_loss(done: tuple[str, dict[str, Any]]) -> None:
         assert on == off
 
 
+@by_command
 def test_a_pipe_gets_one_plain_table_and_no_progress(done: tuple[str, dict[str, Any]]) -> None:
     printed, _ = done
     assert "\x1b" not in printed and "left" not in printed and "…" not in printed.replace(" … ", "")

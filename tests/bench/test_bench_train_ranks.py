@@ -10,6 +10,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from cluster import Cluster
+from extras import needs
 from thinwire.bench import train_case
 from thinwire.bench.train_hooks import DDP_PEERS, HeldBack, compress
 from thinwire.bench.train_model import ShapeModel
@@ -154,17 +155,20 @@ def test_a_failure_of_a_bucket_held_back_is_raised_and_not_waited_for(two: Clust
     assert all("the network is gone" in told for told in two.run(failure, 2))
 
 
+@needs("sklearn")
 def test_digits_are_learnt_and_all_ranks_agree_on_the_loss(two: Cluster) -> None:
     first, second = two.run(trained, 2, DIGITS | {"recipe": "dense", "steps": 12, "max_steps": 12})
     assert first["losses"] == second["losses"]
     assert first["losses"][-1] < first["losses"][0]
 
 
+@needs("sklearn")
 def test_overlap_changes_no_loss(two: Cluster) -> None:
     on, off = (two.run(trained, 2, DIGITS | {"overlap": overlap})[0] for overlap in (True, False))
     assert on["losses"] == off["losses"]
 
 
+@needs("sklearn")
 @pytest.mark.parametrize(("target", "steps"), [(100.0, 3), (0.0, 6)])
 def test_a_run_goes_on_until_the_target_is_reached_or_patience_ends(
     two: Cluster, target: float, steps: int

@@ -1,12 +1,14 @@
 """What every codec is tried on."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
 
+import pytest
 import torch
+from _pytest.mark import ParameterSet
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -16,6 +18,7 @@ from thinwire.codec import (
     ChunkedValue,
     FitPolyValue,
     Fp8Value,
+    IndexCodec,
     Pair,
     QsgdValue,
     QuantileValue,
@@ -37,8 +40,16 @@ def at_hand(made: Mapping[str, Callable[[], T]]) -> dict[str, T]:
         try:
             found[name] = make()
         except RecipeError as error:
+            if not isinstance(error.__cause__, ImportError):
+                raise
             LEFT_OUT[name] = str(error)
     return found
+
+
+def each(names: Iterable[str]) -> list[ParameterSet]:
+    """Names as parameters; those whose package is not here are skipped for that reason."""
+    skips = {name: [pytest.mark.skip(reason=reason)] for name, reason in LEFT_OUT.items()}
+    return [pytest.param(name, marks=skips.get(name, [])) for name in names]
 
 
 VALUES: dict[str, ValueCodec] = at_hand(
@@ -58,9 +69,11 @@ VALUES: dict[str, ValueCodec] = at_hand(
 )
 """Every registered value codec, and one with settings off its defaults where it has any."""
 
-_LOSSLESS = {name: piece for name, piece in INDEX_CODECS.items() if piece.lossless}
+INDICES: dict[str, IndexCodec] = at_hand(
+    {name: piece for name, piece in INDEX_CODECS.items() if piece.lossless}
+)
 PAIRS: dict[str, Pair] = {f"raw+{value}": Pair(value=piece) for value, piece in VALUES.items()} | {
-    f"{index}+raw": Pair(index=piece) for index, piece in at_hand(_LOSSLESS).items()
+    f"{index}+raw": Pair(index=piece) for index, piece in INDICES.items()
 }
 """Every value codec and every lossless index codec, each with a raw other half."""
 

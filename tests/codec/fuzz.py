@@ -27,11 +27,11 @@ from thinwire.codec.container import HEADER_BYTES, unpack
 from thinwire.codec.index.bloom import POLICIES
 from thinwire.codec.pair import open_message
 from thinwire.codec.registry import index_by_id, value_by_id
-from thinwire.errors import WireFormatError
+from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.checksum import checksum
 from thinwire.types import Selection, Sparse
 
-from .cases import VALUES, context, random_sparse, random_values
+from .cases import VALUES, at_hand, context, random_sparse, random_values
 
 ROOM = 1 << 29  # bytes; payloads are below 2 KB, and no tensor among them above 3,000 elements
 PATIENCE = 10.0  # seconds for one payload
@@ -40,7 +40,7 @@ Bytes = NDArray[np.uint8]
 
 PAIRS: list[Pair] = (
     [Pair(value=value) for value in VALUES.values()]
-    + [Pair(index=piece()) for piece in INDEX_CODECS.values()]
+    + [Pair(index=piece) for piece in at_hand(INDEX_CODECS).values()]
     + [Pair(BloomIndex(policy, 0.05)) for policy in POLICIES]
 )
 
@@ -147,11 +147,18 @@ def _lie(wire: Bytes, draw: np.random.Generator) -> None:
 
 
 def check(wire: Bytes) -> str:
-    """ "refused" or "decoded"; an AssertionError for a selection that contradicts the header."""
+    """ "refused", "decoded" or that the codec's package is missing.
+
+    An AssertionError for a selection that contradicts the header.
+    """
     try:
         out = decode(wire)
     except WireFormatError:
         return "refused"
+    except RecipeError as error:
+        if not isinstance(error.__cause__, ImportError):
+            raise
+        return "of a codec that is not here"
     h = unpack(torch.from_numpy(wire)).header
     values = out.values if isinstance(out, Sparse) else out
     assert values.dtype == h.dtype

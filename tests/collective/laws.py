@@ -100,10 +100,10 @@ def exchange(group, rank, size, collective, codec, cases):
     return exchange_over(GroupCommunicator(group), collective, codec, cases)
 
 
-def exchange_each(group, rank, size, pairs, cases):
-    """The same for several pairs of collective and codec."""
+def exchange_each(group, rank, size, trials):
+    """The same for several collectives, codecs and cases."""
     comm = GroupCommunicator(group)
-    return [exchange_over(comm, collective, codec, cases) for collective, codec in pairs]
+    return [exchange_over(comm, *trial) for trial in trials]
 
 
 def exchange_over(comm, collective, codec, cases):
@@ -146,13 +146,24 @@ def digest(tensor):
     return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
 
 
-def check_codecs(cluster, size, collective, cases, lossless):
-    """The laws under every codec; `lossless` says that the collective itself prunes nothing."""
-    pairs = [(collective, codec) for codec in CODECS.values()]
-    seen = cluster.run(exchange_each, size, pairs, cases)
+def in_turn(cases, size):
+    """All cases for the exact way; each of the two that round takes every other one.
+
+    Which ones alternates with the number of ranks: over all of them each meets every case.
+    """
+    return cases, cases[size % 2 :: 2], cases[1 - size % 2 :: 2]
+
+
+def check_codecs(cluster, size, collective, shares, lossless):
+    """The laws under each codec on its share of the cases.
+
+    `lossless` says that the collective itself prunes nothing.
+    """
+    trials = [(collective, *trial) for trial in zip(CODECS.values(), shares, strict=True)]
+    seen = cluster.run(exchange_each, size, trials)
     for number, codec in enumerate(CODECS):
         by_rank = [results[number] for results in seen]
-        assert_laws(cases, by_rank, lossless=lossless and codec == "raw")
+        assert_laws(shares[number], by_rank, lossless=lossless and codec == "raw")
 
 
 def assert_laws(cases, by_rank, lossless, adding=torch.float32):

@@ -38,7 +38,7 @@ CASES = (
     "ties",
 )
 HEADER = 64  # a message's header and padding
-NUMEL, K = 200_000, 4_000
+NUMEL, K = 100_000, 4_000
 
 
 def selection(case, rank, size, numel=NUMEL, k=K, step=0, dtype=torch.float32):
@@ -449,7 +449,7 @@ def all_small(group, rank, size):
         assert small(comm, numel, picks, density, dense=True) == max(count, at_least)
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 8])
+@pytest.mark.parametrize("size", [1, 2, 5])
 def test_few_elements_and_none(cluster, size):
     cluster.run(all_small, size)
 

@@ -16,7 +16,7 @@ CASES = (*laws.SPARSE, *laws.DENSE)
 
 @pytest.mark.parametrize("size", range(1, 9))
 def test_keeps_the_laws_whatever_the_codec(cluster, size):
-    laws.check_codecs(cluster, size, OmniReduce(16), CASES, lossless=True)
+    laws.check_codecs(cluster, size, OmniReduce(16), laws.in_turn(CASES, size), lossless=True)
 
 
 @pytest.mark.parametrize("block", [1, 7, 8, 1000, 4096])

@@ -19,12 +19,12 @@ CASES = (*laws.SPARSE, *laws.DENSE)
 
 @pytest.mark.parametrize("size", range(1, 9))
 def test_keeps_the_laws_whatever_the_codec(cluster, size):
-    laws.check_codecs(cluster, size, SparCML(), CASES, lossless=True)
+    laws.check_codecs(cluster, size, SparCML(), laws.in_turn(CASES, size), lossless=True)
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.1, 1.0])
 def test_the_form_does_not_change_the_laws(cluster, limit):
-    laws.check_codecs(cluster, 4, SparCML(limit), CASES, lossless=True)
+    laws.check_codecs(cluster, 4, SparCML(limit), [CASES] * 3, lossless=True)
 
 
 @pytest.mark.parametrize("size", [9, 16, 17])

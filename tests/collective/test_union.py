@@ -19,11 +19,15 @@ ADDING = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 @pytest.mark.parametrize("size", range(1, 9))
 def test_keeps_the_laws_in_every_wire_dtype(cluster, size):
-    pairs = [(UnionAllReduce(16, dtype), None) for dtype in ADDING]
-    seen = cluster.run(laws.exchange_each, size, pairs, CASES)
+    shares = laws.in_turn(CASES, size)
+    trials = [
+        (UnionAllReduce(16, dtype), None, cases)
+        for dtype, cases in zip(ADDING, shares, strict=True)
+    ]
+    seen = cluster.run(laws.exchange_each, size, trials)
     for number, (dtype, adding) in enumerate(ADDING.items()):
         by_rank = [results[number] for results in seen]
-        laws.assert_laws(CASES, by_rank, lossless=dtype == "fp32", adding=adding)
+        laws.assert_laws(shares[number], by_rank, lossless=dtype == "fp32", adding=adding)
 
 
 @pytest.mark.parametrize("block", [1, 7, 8, 1000, 4096])

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from extras import CLI, needs
 from thinwire.demo.cluster import Cluster, WorkerError
 from thinwire.demo.plan import Job, Settings, chosen_recipes, differences, plan
 from thinwire.demo.tasks import TASKS
 
 COMMAND = [sys.executable, "-m", "thinwire.cli", "demo", "--quick", "--workers", "2"]
+by_command = needs(*CLI, "matplotlib", "sklearn")
 FIELDS = {"recipe", "workers", "rate", "model", "step", "loss", "seconds", "bytes_sent_per_rank"}
 
 
@@ -47,6 +49,7 @@ def runs(content: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]
     return grouped
 
 
+@by_command
 def test_a_pipe_sees_the_tables_and_nothing_else(quick: tuple[str, Path]) -> None:
     stdout, out = quick
     assert "\x1b" not in stdout and "\r" not in stdout
@@ -54,6 +57,7 @@ def test_a_pipe_sees_the_tables_and_nothing_else(quick: tuple[str, Path]) -> Non
     assert "loopback" in stdout and str(out / "index.html") in stdout
 
 
+@by_command
 def test_the_numbers_have_their_schema_and_the_loss_falls(quick: tuple[str, Path]) -> None:
     content = json.loads((quick[1].parent / "demo.json").read_text())
     assert content["schema"] == 1 and content["machine"]["cores"] >= 1
@@ -68,6 +72,7 @@ def test_the_numbers_have_their_schema_and_the_loss_falls(quick: tuple[str, Path
         assert rows[0]["bytes_sent_per_rank"] < rows[-1]["bytes_sent_per_rank"]
 
 
+@by_command
 def test_recipes_start_alike_and_compression_sends_less(quick: tuple[str, Path]) -> None:
     grouped = runs(json.loads((quick[1].parent / "demo.json").read_text()))
     for model in TASKS:
@@ -76,12 +81,14 @@ def test_recipes_start_alike_and_compression_sends_less(quick: tuple[str, Path])
         assert topk[-1]["bytes_sent_per_rank"] < dense[-1]["bytes_sent_per_rank"] / 2
 
 
+@by_command
 def test_the_page_shows_both(quick: tuple[str, Path]) -> None:
     html = (quick[1] / "index.html").read_text()
     for recipe in ("dense", "topk"):
         assert f'class="line" data-recipe="{recipe}"' in html
 
 
+@by_command
 def test_an_interrupt_ends_the_workers_and_leaves_what_was_measured(tmp_path: Path) -> None:
     numbers = tmp_path / "demo.json"
     process = subprocess.Popen(
@@ -122,6 +129,7 @@ def _command_line(pid: str) -> bytes:
         return b""
 
 
+@needs("sklearn")
 def test_a_worker_that_fails_or_dies_is_an_error_that_says_so() -> None:
     def ignore(message: dict[str, Any]) -> None:
         pass
@@ -149,6 +157,7 @@ def test_recipes_trained_differently_are_named() -> None:
     assert differences(["topk", "dgc"]) == "dgc: momentum 0"
 
 
+@needs("sklearn")
 def test_batches_depend_on_step_and_rank_only() -> None:
     for task in TASKS.values():
         first, again = task.batch_at(0, 1, 0)[0], task.batch_at(0, 1, 0)[0]

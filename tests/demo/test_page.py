@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("matplotlib")
+
 from report.browser import PHONE, chromium
 from thinwire.demo.page import page
 from thinwire.results import Row

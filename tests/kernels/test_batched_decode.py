@@ -101,20 +101,23 @@ def test_values_in_double_are_rounded_before_they_are_added(case: Case, dtype: t
     assert bits(out) == bits(one_after_the_other(parts, dtype, 500) * 0.3)
 
 
-def clustered(numel: int, each: int) -> list[Sparse]:
+def clustered(numel: int, each: int, apart: int) -> list[Sparse]:
     """All parts on top of each other, amid nothing."""
     draw = torch.Generator().manual_seed(5)
-    middle = torch.arange(numel // 3, numel // 3 + each)
+    middle = numel // 3 + apart * torch.arange(each)
     return [Sparse(middle + i, torch.randn(each, generator=draw), numel) for i in range(3)]
 
 
 @CASES
-def test_a_cluster_in_one_place(case: Case) -> None:
-    parts = clustered(6000, 700)
-    out = dirty(6000, torch.float32).to(case.device)
+@pytest.mark.parametrize(
+    ("numel", "each", "apart"), [(6000, 700, 1), (40_000, 200, 40)], ids=["dense", "loose"]
+)
+def test_a_cluster_in_one_place(case: Case, numel: int, each: int, apart: int) -> None:
+    parts = clustered(numel, each, apart)
+    out = dirty(numel, torch.float32).to(case.device)
     case.run(decode_sum, on(case.device, parts), out, 0.7)
-    assert bits(out) == bits(one_after_the_other(parts, torch.float32, 6000) * 0.7)
-    param = torch.randn(6000).to(case.device)
+    assert bits(out) == bits(one_after_the_other(parts, torch.float32, numel) * 0.7)
+    param = torch.randn(numel).to(case.device)
     expected = decode_sgd(parts, param.cpu().clone(), 0.1, 0.7)
     case.run(decode_sgd, on(case.device, parts), param, 0.1, 0.7)
     assert bits(param) == bits(expected)

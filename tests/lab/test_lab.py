@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from extras import CLI, needs
 from thinwire.lab import Lab, LabError, RateCheck, entered, unavailable
 from thinwire.lab import lab as lab_module
 from thinwire.lab.network import NAMESPACES, remove_stale
@@ -70,6 +71,7 @@ def test_they_go_after_an_error_too() -> None:
     assert left_of(os.getpid()) == before
 
 
+@needs(*CLI)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_workers_and_removes_the_namespaces(number: int) -> None:
     process = start_waiting()
@@ -81,6 +83,7 @@ def test_a_signal_ends_the_workers_and_removes_the_namespaces(number: int) -> No
     assert marked(f"thinwire-{process.pid}-0") == []
 
 
+@needs(*CLI)
 def test_what_a_lab_left_that_was_killed_outright_goes_with_the_next() -> None:
     process = start_waiting()
     process.kill()
@@ -205,6 +208,7 @@ dist.destroy_process_group()
 """
 
 
+@needs(*CLI)
 def test_torchrun_reduces_over_two_nodes(tmp_path: Path) -> None:
     script, counters = tmp_path / "all_reduce.py", tmp_path / "counters.json"
     script.write_text(ALL_REDUCE)
@@ -224,6 +228,7 @@ def test_torchrun_reduces_over_two_nodes(tmp_path: Path) -> None:
     assert all(row["bytes_sent"] > 4000 for row in content["rows"])
 
 
+@needs(*CLI)
 def test_the_command_gives_back_the_status_and_leaves_nothing() -> None:
     options = ["--workers", "2", "--rate", "none", "--", "sh", "-c", "exit 5"]
     process = subprocess.Popen([PYTHON, "-c", COMMAND, *options], stderr=subprocess.DEVNULL)

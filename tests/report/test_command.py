@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+pytest.importorskip("matplotlib")
+
 from report import samples
 from thinwire.errors import ThinwireError
 from thinwire.report.command import report as command

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("matplotlib")
+
 from report import samples
 from thinwire.report.bar_chart import Bar, bar_chart
 from thinwire.report.drawing import Axis, Plot
@@ -78,6 +80,20 @@ def test_dense_has_a_place_in_the_panels_of_every_density() -> None:
 def test_runs_of_one_recipe_are_lines_of_their_own() -> None:
     rows = [{"file": file, "step": step} for file in "ab" for step in (1, 2, 1, 2)]
     assert [len(run) for run in runs(rows)] == [2, 2, 2, 2]
+
+
+def test_seeds_are_lines_of_one_figure_beside_rows_that_have_none() -> None:
+    rows = read([samples.RECORDED / "train-tasks.json"]).rows
+    old = [{field: row[field] for field in row if field != "seed"} for row in rows]
+    seeded = [row | {"seed": seed} for seed in (1, 2) for row in old]
+    (kind,) = by_kind(rows)
+    before, after = (draw(by_kind(rows))[kind] for rows in (old, old + seeded))
+    assert [plot.name for plot in after] == [plot.name for plot in before]
+
+    def lines(plots: list[Plot]) -> int:
+        return sum(svg(plot).count('class="line"') for plot in plots)
+
+    assert lines(after) == 3 * lines(before) > 0
 
 
 def test_names_are_escaped_and_lines_carry_them() -> None:

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from extras import CLI, needs
 from report.browser import PHONE, chromium
 from report.samples import colours
+
+pytestmark = needs(*CLI, "matplotlib")
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,24 @@ Existing files are therefore kept unless they are deleted first.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import torch
 
-from thinwire.codec import INDEX_CODECS, VALUE_CODECS, ChunkedValue, Fp8Value, Pair, QsgdValue
+from thinwire.codec import (
+    INDEX_CODECS,
+    VALUE_CODECS,
+    ChunkedValue,
+    Fp8Value,
+    IndexCodec,
+    Pair,
+    QsgdValue,
+    ValueCodec,
+)
 from thinwire.codec.index.bloom import POLICIES, BloomIndex
 from thinwire.types import Communicator, Selection, Sparse, StepContext
 
@@ -40,15 +51,25 @@ SELECTIONS: dict[str, Selection] = {
     "empty": Sparse(torch.empty(0, dtype=torch.int64), torch.empty(0), 10),
 }
 
-CODECS: dict[str, Pair] = (
-    {f"raw+{name}": Pair(value=piece()) for name, piece in VALUE_CODECS.items()}
-    | {f"{name}+raw": Pair(index=piece()) for name, piece in INDEX_CODECS.items()}
-    | {"raw+qsgd-3-max": Pair(value=QsgdValue(bits=3, bucket=4, norm="max"))}
-    | {"raw+fp8-e5m2": Pair(value=Fp8Value("e5m2", chunk=4))}
-    | {"raw+chunked-2-nearest": Pair(value=ChunkedValue(bits=2, chunk=4))}
-    | {"raw+chunked-2": Pair(value=ChunkedValue(bits=2, chunk=4, rounding="stochastic"))}
-    | {f"bloom-{policy}+raw": Pair(BloomIndex(policy, fpr=0.2)) for policy in POLICIES}
-)
+INDICES: dict[str, Callable[[], IndexCodec]] = {
+    **INDEX_CODECS,
+    **{f"bloom-{policy}": partial(BloomIndex, policy, fpr=0.2) for policy in POLICIES},
+}
+VALUES: dict[str, Callable[[], ValueCodec]] = {
+    **VALUE_CODECS,
+    "qsgd-3-max": partial(QsgdValue, bits=3, bucket=4, norm="max"),
+    "fp8-e5m2": partial(Fp8Value, "e5m2", chunk=4),
+    "chunked-2-nearest": partial(ChunkedValue, bits=2, chunk=4),
+    "chunked-2": partial(ChunkedValue, bits=2, chunk=4, rounding="stochastic"),
+}
+CODECS = sorted({f"raw+{name}" for name in VALUES} | {f"{name}+raw" for name in INDICES})
+
+
+def pair_of(codec: str) -> Pair:
+    """Made when it is used: some need a package of an extra."""
+    index, _, value = codec.partition("+")
+    return Pair(INDICES[index](), VALUES[value]())
+
 
 READ_ONLY = {"raw+deflate", "raw+zstd", "raw+fit_dexp", "pco+raw", "zstd+raw", "ans+raw"}
 """Codecs that lean on a library (zlib, zstd, exp) whose next version may write other bytes.
@@ -71,7 +92,7 @@ def main() -> None:
     GOLDEN.mkdir(exist_ok=True)
     for codec, form in NAMES:
         if not path(codec, form).exists():
-            wire = CODECS[codec].encode(SELECTIONS[form], CONTEXT)
+            wire = pair_of(codec).encode(SELECTIONS[form], CONTEXT)
             path(codec, form).write_bytes(wire.numpy().tobytes())
             print("wrote", path(codec, form).name, wire.numel(), "bytes")
     if not BLOOM_FILE.exists():

@@ -3,14 +3,17 @@
 import pytest
 import torch
 
+from extras import skipped_without_its_package
 from thinwire.types import Sparse
 
-from .make_golden import CODECS, CONTEXT, GOLDEN, NAMES, READ_ONLY, SELECTIONS, path
+from .make_golden import CONTEXT, GOLDEN, NAMES, READ_ONLY, SELECTIONS, pair_of, path
 
 
 @pytest.mark.parametrize(("codec", "form"), NAMES)
 def test_golden(codec: str, form: str) -> None:
-    pair, s = CODECS[codec], SELECTIONS[form]
+    with skipped_without_its_package():
+        pair = pair_of(codec)
+    s = SELECTIONS[form]
     golden = torch.frombuffer(bytearray(path(codec, form).read_bytes()), dtype=torch.uint8)
     if codec not in READ_ONLY:
         assert pair.encode(s, CONTEXT).tolist() == golden.tolist()

@@ -27,7 +27,9 @@ from thinwire.bench.codecs_data import SYNTHETIC, Sample, recorded, synthetic
 from thinwire.bench.common import Watcher
 from thinwire.codec import INDEX_CODECS, VALUE_CODECS, IndexCodec, ValueCodec
 from thinwire.codec.abc import ApproximateIndexCodec
-from thinwire.errors import RecipeError
+from thinwire.demo.tasks import TASKS
+from thinwire.density import check_density
+from thinwire.errors import RecipeError, ThinwireError
 from thinwire.kernels import huffman
 from thinwire.kernels.huffman.code import WIDTHS
 from thinwire.notation import build_pieces
@@ -84,11 +86,21 @@ def entries(settings: Settings) -> tuple[list[Entry], list[str]]:
     return found, left_out
 
 
-def count_rows(settings: Settings, codecs: Sequence[Entry]) -> int:
-    """How many rows there will be."""
+def plan(settings: Settings) -> tuple[list[Entry], list[str], int]:
+    """As `entries`, and how many rows there will be; refuses what cannot be measured."""
+    for what, names, known in (
+        ("distribution", settings.synthetic, SYNTHETIC),
+        ("model", settings.models, TASKS),
+    ):
+        for name in names:
+            if name not in known:
+                raise ThinwireError(f"unknown {what} {name!r}; there are {', '.join(known)}")
+    for density in settings.density:
+        check_density(density)
+    found, left_out = entries(settings)
     drawn = len(settings.synthetic) * len(settings.n)
     samples = drawn + len(settings.models) * len(settings.steps)
-    return samples * len(settings.density) * len(codecs)
+    return found, left_out, samples * len(settings.density) * len(found)
 
 
 def run(settings: Settings, codecs: Sequence[Entry], results: ResultFile, watcher: Watcher) -> None:

@@ -1,75 +1,78 @@
 """`thinwire bench codecs`. Hooked into `bench` by `bench.command()(codecs)`."""
 
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from thinwire.results import Row
+from thinwire.bench.common import Watcher
+from thinwire.bench.options import Densities, JsonPath, PngPath, Seconds
+from thinwire.bench.progress import carry_out, table
+from thinwire.bench.reading import elements, listed, number, split, whole
+from thinwire.results import ResultFile, Row
 
 HEADINGS = ("bits", "entropy", "distance", "encode M/s", "decode M/s", "error")
 
 
 def codecs(
-    index: Annotated[str, typer.Option(help="Index codecs, by commas; all if empty.")] = "",
-    value: Annotated[str, typer.Option(help="Value codecs, by commas; all if empty.")] = "",
-    distributions: Annotated[str, typer.Option(help="uniform, clustered.")] = "uniform,clustered",
-    models: Annotated[str, typer.Option(help="Gradients of: text, digits.")] = "text,digits",
-    steps: Annotated[str, typer.Option(help="At these steps of their training.")] = "1,30",
-    n: Annotated[str, typer.Option("--n", help="Elements: 1m,25.6m.")] = "4m",
-    density: Annotated[str, typer.Option(help="Of what is selected.")] = "0.01",
-    seconds: Annotated[float, typer.Option(min=0, help="Of each measurement.")] = 0.05,
-    seed: Annotated[int, typer.Option(help="Of indices, values, weights and data.")] = 0,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Results, as they come.")] = None,
-    png_path: Annotated[Path | None, typer.Option("--png", help="Bits and errors, drawn.")] = None,
+    index: Annotated[
+        str, typer.Option(help="Index codecs, separated by commas; all if not set.")
+    ] = "",
+    value: Annotated[
+        str, typer.Option(help="Value codecs, separated by commas; all if not set.")
+    ] = "",
+    distributions: Annotated[
+        str, typer.Option(help="Made-up selections: uniform,clustered; none if empty.")
+    ] = "uniform,clustered",
+    models: Annotated[
+        str, typer.Option(help="Also selections from gradients of: text,digits; none if empty.")
+    ] = "text,digits",
+    steps: Annotated[
+        str, typer.Option(help="At which steps of the models' training: 1,30.")
+    ] = "1,30",
+    n: Annotated[
+        str, typer.Option("--n", help="Elements that made-up selections are from: 1m,25.6m.")
+    ] = "4m",
+    density: Densities = "0.01",
+    seconds: Seconds = 0.05,
+    seed: Annotated[int, typer.Option(help="Seed of indices, values, weights and data.")] = 0,
+    json_path: JsonPath = None,
+    png_path: PngPath = None,
 ) -> None:
     """Measure every codec: bits, beside the entropy, speed on one core, and error."""
-    from thinwire.bench.codecs import Settings, count_rows, entries, run
-    from thinwire.bench.command import elements, number, split
-    from thinwire.bench.progress import plain_console, watch
-    from thinwire.results import ResultFile
+    from thinwire.bench.codecs import Settings, plan, run
+    from thinwire.bench.codecs_plot import draw
+    from thinwire.report.pictures import refuse_without_matplotlib
 
     settings = Settings(
         index=split(index),
         value=split(value),
-        synthetic=check_kinds(split(distributions)),
+        synthetic=split(distributions),
         models=split(models),
-        steps=tuple(elements(word) for word in split(steps)),
-        n=tuple(elements(word) for word in split(n)),
-        density=tuple(number(word) for word in split(density)),
+        steps=listed("--steps", whole, steps),
+        n=listed("--n", elements, n),
+        density=listed("--density", number, density),
         seconds=seconds,
         seed=seed,
     )
-    console = plain_console()
-    chosen, left_out = entries(settings)
-    results = ResultFile(json_path)
-    shown, watcher = watch(console, count_rows(settings, chosen))
-    try:
-        with shown:
-            run(settings, chosen, results, watcher)
-    finally:
-        show(console, results.rows)
-    for line in left_out:
-        console.print(f"left out: {line}", markup=False)
     if png_path is not None:
-        from thinwire.bench.codecs_plot import draw
+        refuse_without_matplotlib()
+    chosen, left_out, total = plan(settings)
+    results = ResultFile(json_path)
 
+    def measure(watcher: Watcher) -> list[str]:
+        run(settings, chosen, results, watcher)
+        return []
+
+    def show_all(console: Console) -> None:
+        show(console, results.rows)
+        for line in left_out:
+            console.print(f"left out: {line}", markup=False)
+
+    carry_out(total, measure, show_all)
+    if png_path is not None:
         draw(results.rows, png_path)
-
-
-def check_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse a distribution that there is none of."""
-    from thinwire.bench.codecs_data import SYNTHETIC
-    from thinwire.errors import ThinwireError
-
-    for kind in kinds:
-        if kind not in SYNTHETIC:
-            raise ThinwireError(f"unknown distribution {kind!r}; there are {', '.join(SYNTHETIC)}")
-    return kinds
 
 
 def show(console: Console, rows: list[Row]) -> None:
@@ -80,13 +83,10 @@ def show(console: Console, rows: list[Row]) -> None:
 
     for (part, distribution, n, density), members in groupby(sorted(rows, key=panel), key=panel):
         title = f"{part}: {distribution}, {n:,} elements, density {density:g}"
-        table = Table(title=title, box=box.SIMPLE, title_justify="left")
-        table.add_column("codec", no_wrap=True)
-        for heading in HEADINGS:
-            table.add_column(heading, justify="right", no_wrap=True)
+        shown = table(title, "codec", *HEADINGS)
         for row in sorted(members, key=lambda row: row["bits_per_item"]):
-            table.add_row(*_cells(row))
-        console.print(table)
+            shown.add_row(*_cells(row))
+        console.print(shown)
 
 
 def _cells(row: Row) -> list[str]:

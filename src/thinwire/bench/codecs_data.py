@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from thinwire.demo.tasks import TASKS
 from thinwire.density import target_count
-from thinwire.errors import ThinwireError
 from thinwire.kernels.exact_topk import largest
 from thinwire.rng import generator, stream_seed
 from thinwire.types import Sparse
@@ -59,15 +59,11 @@ def recorded(
 
 def _train(name: str, steps: frozenset[int], seed: int) -> Iterator[tuple[int, Tensor]]:
     """The flat gradient at each of the steps, counted from 1."""
-    from thinwire.demo.tasks import TASKS
-
-    if name not in TASKS:
-        raise ThinwireError(f"unknown model {name!r}; there are {', '.join(TASKS)}")
     task = TASKS[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = task.model()
-    for step in range(1, max(steps, default=0) + 1):
+    for step in range(1, max(steps) + 1):
         inputs, labels = task.batch_at(seed, step, rank=0)
         gradients = torch.autograd.grad(
             F.cross_entropy(model(inputs), labels), list(model.parameters())

@@ -3,19 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from thinwire.errors import ThinwireError
 from thinwire.results import Row
 
 
 def draw(rows: list[Row], path: Path) -> None:
     """A column for each distribution: indices as bars, values as points."""
-    try:
-        import matplotlib
+    import matplotlib
 
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ThinwireError("a plot needs one more package: pip install 'thinwire[plot]'") from None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
     panels = list(dict.fromkeys((r["distribution"], r["n"], r["density"]) for r in rows))
     size = (4.2 * max(1, len(panels)), 9)
     figure, grid = plt.subplots(

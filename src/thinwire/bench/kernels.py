@@ -7,7 +7,8 @@ do the same work in torch operations.
 `seconds` is the median on a GPU, by its own clock, and the least on the CPU: of the process's time
 on one thread, of the wall clock on several. `first_seconds` is the first call's, compilation
 included; `cold` says that nothing compiled was at hand. On a GPU the host has a head start, as it
-has in training: launches are not measured, except of work that makes the host wait.
+has in training: launches are not measured, except of work that makes the host wait, and
+of whole recipes.
 
 Also a module, for machines without the command line: `python -m thinwire.bench.kernels`.
 """
@@ -17,30 +18,31 @@ import os
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
 from thinwire.bench.common import Quiet, Spread, Watcher
-from thinwire.bench.kernels_ops import OPS, FloorKind, Inputs, Op, Work
+from thinwire.bench.kernels_encode import ENCODE
+from thinwire.bench.kernels_ops import KERNELS, FloorKind, Inputs, Op
+from thinwire.bench.kernels_plot import draw
+from thinwire.bench.kernels_timing import measure, measure_floors
+from thinwire.bench.reading import elements, listed, number, whole
 from thinwire.errors import ThinwireError
 from thinwire.kernels import Implementation, chosen
 from thinwire.machine import available_memory_gib
+from thinwire.report.pictures import refuse_without_matplotlib
 from thinwire.results import ResultFile, Row
 
-T = TypeVar("T")
-
+OPS: tuple[Op, ...] = (*KERNELS, *ENCODE)
 FLOOR_BYTES: dict[FloorKind, int] = {"read": 4, "rmw": 12, "fill": 4}  # an element
 COPIES = 12  # of the elements that may be held at once
-LEAST_CALLS, MOST_CALLS = 5, 200
-HEAD_START = 1 << 20  # cycles of the GPU for each call: 0.6 ms, in which the host queues it
+LEAST_N = 1000  # elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,54 +106,9 @@ def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
     return failures
 
 
-def measure_floors(n: int, device: torch.device, seconds: float) -> dict[FloorKind, Spread]:
-    """Seconds of the three plain passes over n elements."""
-    a, b = torch.ones(n, device=device), torch.zeros(n, device=device)
-    passes: dict[FloorKind, Work] = {"read": a.sum, "rmw": lambda: a.add_(b), "fill": b.zero_}
-    return {kind: measure(work, device, seconds)[1] for kind, work in passes.items()}
-
-
-def measure(work: Work, device: torch.device, seconds: float) -> tuple[float, Spread, int]:
-    """Seconds of the first call; the spread of the others; how many there were."""
-    clock = _gpu_seconds if device.type == "cuda" else _cpu_seconds
-    start = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    first = time.perf_counter() - start
-    once = max(clock(work, 1)[0], 1e-7)
-    calls = round(min(max(seconds / once, LEAST_CALLS), MOST_CALLS))
-    return first, Spread.of(clock(work, calls)), calls
-
-
-def _gpu_seconds(work: Work, calls: int) -> list[float]:
-    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
-              for _ in range(calls)]  # fmt: skip
-    torch.cuda._sleep(HEAD_START * calls)
-    for before, after in events:
-        before.record()
-        work()
-        after.record()
-    torch.cuda.synchronize()
-    return [before.elapsed_time(after) / 1000 for before, after in events]
-
-
-def _cpu_seconds(work: Work, calls: int) -> list[float]:
-    """The process's own time leaves out what others took, but adds up all threads'."""
-    clock: Callable[[], float] = (
-        time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    )
-    found = []
-    for _ in range(calls):
-        start = clock()
-        work()
-        found.append(clock() - start)
-    return found
-
-
 def _row(case: Case, inputs: Inputs, floors: dict[FloorKind, Spread], settings: Settings) -> Row:
     op, device = case.op, inputs.device
-    first, spread, calls = measure(op.prepare(inputs), device, settings.seconds)
+    first, spread, calls = measure(op.prepare(inputs), device, settings.seconds, op.from_idle)
     on_gpu = device.type == "cuda"
     plain = floors[op.floor]
     share = op.bytes(inputs) / (FLOOR_BYTES[op.floor] * case.n)
@@ -205,13 +162,19 @@ def _versions(device: torch.device) -> dict[str, object]:
 
 
 def _refuse_impossible(settings: Settings) -> None:
-    known = tuple(dict.fromkeys(op.name for op in OPS))
-    if unknown := set(settings.ops) - set(known):
-        raise ThinwireError(f"no operation is called {sorted(unknown)}; there are {known}")
+    known = dict.fromkeys(op.name for op in OPS)
+    for name in settings.ops:
+        if name not in known:
+            raise ThinwireError(f"unknown operation {name!r}; there are: {'; '.join(known)}")
+    if settings.device not in ("cpu", "cuda"):
+        raise ThinwireError(f"device={settings.device!r} must be cpu or cuda")
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise ThinwireError("there is no CUDA device here: take --device cpu")
-    if min(settings.n) < 1000 or not all(0 < density < 1 for density in settings.density):
-        raise ThinwireError("n must be at least 1000, and densities between 0 and 1")
+    if min(settings.n) < LEAST_N:
+        raise ThinwireError(f"n={min(settings.n)} must be at least {LEAST_N}")
+    for density in settings.density:
+        if not 0 < density < 1:
+            raise ThinwireError(f"density={density} must be between 0 and 1")
     if min(settings.threads) < 1:
         raise ThinwireError(f"threads={settings.threads} must be at least 1")
     needed = COPIES * 4 * max(settings.n) / 2**30
@@ -237,40 +200,40 @@ def cold_caches() -> Iterator[None]:
                     os.environ[name] = before[name]
 
 
-def size(text: str) -> int:
-    """A whole number, or a power: 1000000, 2^20."""
-    base, power, exponent = text.partition("^")
-    try:
-        return int(base) ** int(exponent) if power else int(base)
-    except ValueError:
-        raise ThinwireError(f"{text!r} is not a number of elements such as 2^20") from None
+def default_device() -> str:
+    """A GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _listed(kind: Callable[[str], T], text: str) -> tuple[T, ...]:
-    return tuple(kind(word) for word in text.split(","))
+def split_ops(text: str) -> tuple[str, ...]:
+    """By semicolons: some names have commas."""
+    return tuple(word.strip() for word in text.split(";") if word.strip())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The same without typer and rich: plain lines."""
-    default = Settings()
     parser = argparse.ArgumentParser(prog="python -m thinwire.bench.kernels")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    for name, kind in (("n", size), ("density", float), ("threads", int)):
-        parser.add_argument(f"--{name}", type=partial(_listed, kind))
-    parser.add_argument("--ops", type=lambda text: tuple(text.split(";")))
+    parser.add_argument("--device", default=default_device())
+    readers: dict[str, Callable[[str], float]]
+    readers = {"n": elements, "density": number, "threads": whole}
+    for name, read in readers.items():
+        parser.add_argument(f"--{name}", type=partial(listed, f"--{name}", read))
+    parser.add_argument("--ops", type=split_ops)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--png", type=Path)
     given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value}
     json, png = given.pop("json", None), given.pop("png", None)
+    if png is not None:
+        refuse_without_matplotlib()
+    settings = Settings(**given)
+    plan(settings)  # refuses before a file is made
     results = ResultFile(json)
     with cold_caches():
-        failures = run(replace(default, **given), results, Quiet())
+        failures = run(settings, results, Quiet())
     for row in results.rows:
         print(" ".join(as_cells(row)))
     if png is not None:
-        from thinwire.bench.kernels_plot import draw
-
         draw(results.rows, png)
     if failures:
         sys.exit("\n".join(failures))

@@ -1,56 +1,68 @@
-"""`thinwire bench kernels`, hooked into bench/command.py."""
+"""`thinwire bench kernels`. Hooked into `bench` by `bench.command()(kernels)`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.table import Table
+from rich.console import Console
 
-from thinwire.errors import ThinwireError
+from thinwire.bench.common import Watcher
+from thinwire.bench.options import Densities, JsonPath, PngPath, Seconds
+from thinwire.bench.progress import carry_out, table
+from thinwire.bench.reading import elements, listed, number, whole
+from thinwire.results import ResultFile
 
 
 def kernels(
-    device: Annotated[str, typer.Option(help="cuda or cpu; by default cuda where it is.")] = "",
-    n: Annotated[str, typer.Option("--n", help="Elements: 2^20,2^27.")] = "2^20,2^22,2^24",
-    density: Annotated[str, typer.Option(help="Of what is selected.")] = "0.0001,0.001,0.01",
-    threads: Annotated[str, typer.Option(help="On the CPU: 1,2.")] = "1",
-    ops: Annotated[str, typer.Option(help="Separated by semicolons; all if empty.")] = "",
-    seconds: Annotated[float, typer.Option(min=0, help="Of each measurement.")] = 0.3,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Results, as they come.")] = None,
-    png_path: Annotated[Path | None, typer.Option("--png", help="A roofline plot.")] = None,
+    device: Annotated[
+        str, typer.Option(help="cuda or cpu; if not set cuda where there is one.")
+    ] = "",
+    n: Annotated[str, typer.Option("--n", help="Elements: 2^20,25.6m.")] = "2^20,2^22,2^24",
+    density: Densities = "0.0001,0.001,0.01",
+    threads: Annotated[str, typer.Option(help="Numbers of threads, on the CPU: 1,2.")] = "1",
+    ops: Annotated[
+        str, typer.Option(help="Operations, separated by semicolons; all if not set.")
+    ] = "",
+    seconds: Seconds = 0.3,
+    json_path: JsonPath = None,
+    png_path: PngPath = None,
 ) -> None:
     """Time every kernel, beside its floor and the same work in torch operations."""
-    import torch
-
-    from thinwire.bench.command import elements, number, split
-    from thinwire.bench.kernels import HEADINGS, Settings, as_cells, cold_caches, plan, run, size
-    from thinwire.bench.progress import plain_console, watch
-    from thinwire.results import ResultFile
+    from thinwire.bench.kernels import (
+        HEADINGS,
+        Settings,
+        as_cells,
+        cold_caches,
+        default_device,
+        plan,
+        run,
+        split_ops,
+    )
+    from thinwire.bench.kernels_plot import draw
+    from thinwire.report.pictures import refuse_without_matplotlib
 
     settings = Settings(
-        device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
-        n=tuple(size(word) if "^" in word else elements(word) for word in split(n)),
-        density=tuple(number(word) for word in split(density)),
-        threads=tuple(elements(word) for word in split(threads)),
-        ops=tuple(word.strip() for word in ops.split(";") if word.strip()),
+        device=device or default_device(),
+        n=listed("--n", elements, n),
+        density=listed("--density", number, density),
+        threads=listed("--threads", whole, threads),
+        ops=split_ops(ops),
         seconds=seconds,
     )
-    console = plain_console()
-    results = ResultFile(json_path)
-    shown, watcher = watch(console, len(plan(settings)))
-    failures: list[str] = []
-    try:
-        with shown, cold_caches():
-            failures = run(settings, results, watcher)
-    finally:
-        table = Table(*HEADINGS, box=box.SIMPLE)
-        for row in results.rows:
-            table.add_row(*as_cells(row))
-        console.print(table)
     if png_path is not None:
-        from thinwire.bench.kernels_plot import draw
+        refuse_without_matplotlib()
+    cases = plan(settings)
+    results = ResultFile(json_path)
 
-        draw(results.rows, png_path)
-    if failures:
-        raise ThinwireError("\n".join(failures))
+    def measure(watcher: Watcher) -> list[str]:
+        with cold_caches():
+            return run(settings, results, watcher)
+
+    def show(console: Console) -> None:
+        shown = table(None, *HEADINGS)
+        for row in results.rows:
+            shown.add_row(*as_cells(row))
+        console.print(shown)
+        if png_path is not None:
+            draw(results.rows, png_path)
+
+    carry_out(len(cases), measure, show)

@@ -107,6 +107,7 @@ class Op:
     prepare: Callable[[Inputs], Work]
     package: str | None = None  # of the kernel, which says who "ours" is
     payloads: int | None = None  # that are decoded, for operations that decode several
+    from_idle: bool = False  # the device waits for each call's launches
 
 
 def _elements(bytes_each: int) -> Callable[[Inputs], int]:
@@ -218,7 +219,7 @@ def _codec(name: str, codec: IndexCodec | ValueCodec, package: str) -> Iterator[
             yield Op(f"{name} {way}", "torch", "read", moved, _in_torch(prepare))
 
 
-OPS: tuple[Op, ...] = (
+KERNELS: tuple[Op, ...] = (
     Op("compact", "ours", "read", _elements(4),
        lambda i: lambda: compact.compact(i.x, i.threshold, 2 * i.k), "compact"),
     Op("compact", "torch dgc", "read", _elements(4), lambda i: lambda: _dgc(i)),

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from thinwire.errors import ThinwireError
 from thinwire.results import Row
 
 RATIOS = (1, 2, 10)
@@ -11,13 +10,11 @@ RATIOS = (1, 2, 10)
 
 def draw(rows: list[Row], path: Path) -> None:
     """Seconds over floor, one colour an operation; on the lowest line nothing is lost."""
-    try:
-        import matplotlib
+    import matplotlib
 
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ThinwireError("a plot needs one more package: pip install 'thinwire[plot]'") from None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(figsize=(11, 7), constrained_layout=True)
     floors = sorted(row["floor_seconds"] for row in rows)
     for ratio in RATIOS if rows else ():

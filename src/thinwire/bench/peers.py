@@ -103,12 +103,12 @@ class TopKAllGather:
         with self.phase("select"):
             indices = self.select(x, k)
             values = x[indices]
-        with self.phase("feedback"):
-            self.forget(indices)
         with self.phase("exchange"):
-            all_indices, all_values = _gathered(indices.int(), k), _gathered(values, k)
+            all_indices, all_values = self.exchange(indices, values, k)
         with self.phase("decode"):
             grad.zero_().index_add_(0, all_indices, all_values.div_(dist.get_world_size()))
+        with self.phase("feedback"):
+            self.forget(self.delivered(indices, grad))
 
     def accumulate(self, grad: Tensor) -> Tensor:
         if self.residual.numel() == 0:
@@ -117,6 +117,12 @@ class TopKAllGather:
 
     def select(self, x: Tensor, k: int) -> Tensor:
         return torch.topk(torch.abs(x, out=self.magnitudes), k, sorted=False).indices
+
+    def exchange(self, indices: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        return _gathered(indices.int(), k), _gathered(values, k)
+
+    def delivered(self, indices: Tensor, mean: Tensor) -> Tensor:
+        return indices
 
     def forget(self, indices: Tensor) -> None:
         self.residual[indices] = 0
@@ -166,27 +172,6 @@ class OkTopk(TopKAllGather):
         self.local_threshold = self.global_threshold = 0.0
         self.edges: list[int] = []
 
-    def step(self, grad: Tensor) -> None:
-        k = max(1, round(self.density * grad.numel()))
-        with self.phase("feedback"):
-            x = self.accumulate(grad)
-        with self.phase("select"):
-            indices = self.select(x, k)
-            values = x[indices]
-        with self.phase("exchange"):
-            if self.steps % REGIONS == 0:
-                self.edges = _balanced_regions(indices, grad.numel())
-            mine, sums = self.split_and_reduce(indices, values)
-            chosen = self.passing(sums, k)
-            size = _agreed(int(chosen.sum()), dist.ReduceOp.MAX)
-            all_indices = _gathered(mine[chosen].int(), size)
-            all_values = _gathered(sums[chosen], size)
-        with self.phase("decode"):
-            grad.zero_().index_add_(0, all_indices, all_values.div_(dist.get_world_size()))
-        with self.phase("feedback"):
-            self.forget(indices[grad[indices] != 0])  # a region is summed before it is pruned
-        self.steps += 1
-
     def select(self, x: Tensor, k: int) -> Tensor:
         magnitudes = torch.abs(x, out=self.magnitudes)
         if self.steps % REUSE:
@@ -195,6 +180,18 @@ class OkTopk(TopKAllGather):
                 return found
         self.local_threshold = _kth(magnitudes, k)
         return torch.nonzero(magnitudes >= self.local_threshold).squeeze(1)
+
+    def exchange(self, indices: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        if self.steps % REGIONS == 0:
+            self.edges = _balanced_regions(indices, self.residual.numel())
+        mine, sums = self.split_and_reduce(indices, values)
+        chosen = self.passing(sums, k)
+        self.steps += 1
+        size = _agreed(int(chosen.sum()), dist.ReduceOp.MAX)
+        return _gathered(mine[chosen].int(), size), _gathered(sums[chosen], size)
+
+    def delivered(self, indices: Tensor, mean: Tensor) -> Tensor:
+        return indices[mean[indices] != 0]  # a region is summed before it is pruned
 
     def split_and_reduce(self, indices: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Everyone's entries in this rank's region, added up: their indices and sums."""

@@ -1,11 +1,15 @@
-"""How far a long command has come, and the time left; nothing in a pipe."""
+"""What a long command shows: how far it has come (nothing in a pipe), and tables at the end."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from thinwire.bench.common import Quiet, Watcher
+from thinwire.errors import ThinwireError
 
 PLAIN_WIDTH = 140  # a pipe has no width of its own
 
@@ -24,10 +28,10 @@ class Bar:
         self._progress.update(self._task, advance=steps)
 
 
-def plain_console() -> Console:
-    """Wide enough for the tables where it is a pipe."""
+def plain_console(width: int = PLAIN_WIDTH) -> Console:
+    """The terminal; or, in a pipe, plain text that is wide enough for the tables."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PLAIN_WIDTH)
+    return console if console.is_terminal else Console(highlight=False, width=width)
 
 
 def watch(console: Console, steps: int) -> tuple[AbstractContextManager[object], Watcher]:
@@ -45,3 +49,30 @@ def watch(console: Console, steps: int) -> tuple[AbstractContextManager[object],
         transient=True,
     )
     return progress, Bar(progress, steps)
+
+
+def carry_out(
+    steps: int, measure: Callable[[Watcher], list[str]], show: Callable[[Console], None]
+) -> None:
+    """Measure in so many steps, and show what there is however it ends.
+
+    `measure` returns what failed, in words; that is raised, after all else was measured.
+    """
+    console = plain_console()
+    shown, watcher = watch(console, steps)
+    failures: list[str] = []
+    try:
+        with shown:
+            failures = measure(watcher)
+    finally:
+        show(console)
+    if failures:
+        raise ThinwireError("\n".join(failures))
+
+
+def table(title: str | None, *headings: str) -> Table:
+    """First column left, numbers right."""
+    made = Table(title=title, title_justify="left", box=box.SIMPLE)
+    for place, heading in enumerate(headings):
+        made.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    return made

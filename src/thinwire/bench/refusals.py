@@ -12,7 +12,9 @@ from thinwire.machine import available_memory_gib
 def refuse_links(workers: Sequence[int], nodes: int | None, rates: Sequence[str | None]) -> None:
     """Workers that do not fill their nodes, rates that are none, links that need root."""
     for count in workers:
-        if count < 1 or (nodes and count % nodes):
+        if count < 1:
+            raise ThinwireError(f"workers={count} must be at least 1")
+        if nodes and count % nodes:
             raise ThinwireError(f"{count} workers cannot be shared out to {nodes} nodes")
     for rate in filter(None, rates):
         bits_per_second(rate)

@@ -11,7 +11,6 @@ the kernel again, which is the same in every run.
 
 import statistics
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -21,12 +20,14 @@ from thinwire.bench.common import LoadMeter, Spread, Watcher
 from thinwire.bench.peers import BASELINE, PEERS
 from thinwire.bench.rank import Message
 from thinwire.bench.refusals import refuse_links, refuse_memory
-from thinwire.bench.sync_case import build, takes_density
-from thinwire.bench.workers import CaseError, Workers
+from thinwire.bench.sync_case import takes_density
+from thinwire.bench.workers import CaseError, Workers, lab_of
+from thinwire.density import check_density
 from thinwire.errors import ThinwireError
 from thinwire.lab import Lab
 from thinwire.lab.lab import Check
 from thinwire.lab.shape import bits_per_second
+from thinwire.recipes import at_density
 from thinwire.results import ResultFile, Row
 
 TARGET = "thinwire.bench.sync_case:measure"
@@ -70,7 +71,7 @@ def plan(settings: Settings) -> list[Case]:
     }
     for name in names:
         if name not in PEERS:
-            build(name, densities[name][0])  # a misspelt recipe is found before anything runs
+            at_density(name, densities[name][0])  # a misspelt recipe is found before anything runs
     _refuse_impossible(settings)
     return [
         Case(workers, rate, n, name, density)
@@ -87,19 +88,10 @@ def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
     failures: list[str] = []
     for (workers, rate), cases in groupby(plan(settings), lambda case: (case.workers, case.rate)):
         watcher.start(f"starting {workers} workers")
-        with ExitStack() as stack:
-            lab = stack.enter_context(_lab(settings, workers, rate))
-            measured = _measure_all(settings, lab, list(cases), watcher, failures)
-            for row in measured:
+        with lab_of(settings.nodes or workers, rate, settings.check) as lab:
+            for row in _measure_all(settings, lab, list(cases), watcher, failures):
                 results.add([row])
     return failures
-
-
-def _lab(settings: Settings, workers: int, rate: str | None) -> Lab:
-    nodes = settings.nodes or workers
-    if rate is None:
-        return Lab(nodes, loopback=True)
-    return Lab(nodes, rate, check=settings.check)
 
 
 def _measure_all(
@@ -210,6 +202,8 @@ def _label(case: Case) -> str:
 
 def _refuse_impossible(settings: Settings) -> None:
     """Before anything is started: a run should not end in its tenth minute for this."""
+    for density in settings.density:
+        check_density(density)
     refuse_links(settings.workers, settings.nodes, settings.rates)
     if min(settings.n) < 1 or settings.steps < 1 or settings.warmup < 0:
         raise ThinwireError("n and steps must be at least 1, and warmup at least 0")

@@ -1,6 +1,5 @@
 """What a rank does for `thinwire bench sync`: one way to average, over a few steps, timed."""
 
-import inspect
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from thinwire.bench.peers import PEERS, SPARSE_PEERS, Method
 from thinwire.bench.rank import Case, Message, own_link_bytes
 from thinwire.bench.sockets import bytes_written
 from thinwire.pipeline import Pipeline
-from thinwire.recipes import RECIPES
+from thinwire.recipes import at_density, has_density
 
 _gradients: dict[tuple[int, int], SyntheticGradient] = {}  # the last one: making it takes a while
 
@@ -60,22 +59,13 @@ class Recipe:
 
 def takes_density(name: str) -> bool:
     """Whether a density means anything to it; it comes with a name, not with a written recipe."""
-    if name in PEERS:
-        return name in SPARSE_PEERS
-    return name in RECIPES and "density" in inspect.signature(RECIPES[name]).parameters
-
-
-def build(name: str, density: float | None) -> Pipeline:
-    """A recipe by name or in writing."""
-    if density is not None and takes_density(name):
-        return tw.recipe(name, density=density)
-    return tw.resolve(name)
+    return name in SPARSE_PEERS or has_density(name)
 
 
 def _method(name: str, density: float | None, seed: int) -> Method:
     if name in PEERS:
         return PEERS[name](density or 0.0)
-    return Recipe(build(name, density), seed)
+    return Recipe(at_density(name, density), seed)
 
 
 def _timed(method: Method, grad: Tensor) -> dict[str, Any]:

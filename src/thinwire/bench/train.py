@@ -16,7 +16,6 @@ rank's own sockets, and null where the kernel does not count that.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from statistics import fmean
@@ -27,7 +26,7 @@ from thinwire.bench.peers import BASELINE, PEERS
 from thinwire.bench.rank import Message
 from thinwire.bench.train_case import smoothed
 from thinwire.bench.train_plan import Case, Settings, order, parameters, plan
-from thinwire.bench.workers import CaseError, Workers
+from thinwire.bench.workers import CaseError, Workers, lab_of
 from thinwire.lab import Lab
 from thinwire.lab.shape import bits_per_second
 from thinwire.results import ResultFile, Row
@@ -76,12 +75,7 @@ def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
     baselines = Baselines(settings.target_loss)
     for (workers, rate), cases in groupby(plan(settings), lambda case: (case.workers, case.rate)):
         watcher.start(f"starting {workers} workers")
-        with ExitStack() as stack:
-            nodes = settings.nodes or workers
-            if rate is None:
-                lab = stack.enter_context(Lab(nodes, loopback=True))
-            else:
-                lab = stack.enter_context(Lab(nodes, rate, check=settings.check))
+        with lab_of(settings.nodes or workers, rate, settings.check) as lab:
             for rows in _measure_all(settings, lab, list(cases), baselines, watcher, failures):
                 results.add(rows)
     return failures
@@ -109,7 +103,7 @@ def _measure_all(
         measured = Run.of(answers, len(lab.nodes))
         watcher.advance(case.max_steps - len(measured.seconds))  # those that need not be run
         baselines.note(case, measured)
-        rows = curve(case, lab, measured)
+        rows = curve(case, settings.seed, lab, measured)
         last = rows[-1]
         last |= measured.summary(case, settings)
         last |= to_target(case, measured, baselines.target(case))
@@ -176,13 +170,13 @@ def _shared_out(counts: Sequence[Sequence[int | None]], ranks: int) -> list[floa
     return steps
 
 
-def curve(case: Case, lab: Lab, run: Run) -> list[Row]:
+def curve(case: Case, seed: int, lab: Lab, run: Run) -> list[Row]:
     """About `POINTS` rows, evenly spaced, with the first and the last step among them."""
     steps = len(run.seconds)
     ends = sorted({1, *range(steps, 0, -max(1, steps // POINTS))})
     seconds = list(accumulate(run.seconds))
     sent = None if run.bytes_sent is None else list(accumulate(run.bytes_sent))
-    about, check = _about(case), lab.rate_check
+    about, check = _about(case) | {"seed": seed}, lab.rate_check
     about["nodes"] = len(lab.nodes)
     about["rate_measured"] = None if check is None else round(check.measured / 1e6, 1)
     return [

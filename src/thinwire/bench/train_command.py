@@ -1,14 +1,16 @@
 """`thinwire bench train`. Hooked into `bench` by `bench.command()(train)`."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
+from thinwire.bench.options import Check, JsonPath, Nodes, Rates, Workers, read_time
+from thinwire.bench.progress import carry_out, table
+from thinwire.bench.reading import link_rate, listed, split, whole
 from thinwire.errors import ThinwireError
+from thinwire.results import ResultFile, Row
+from thinwire.words import setting
 
 SHAPE_HEADINGS = ("compute", "exposed")
 TASK_HEADINGS = ("steps", "loss", "s to target", "× dense")
@@ -18,54 +20,61 @@ def train(
     models: Annotated[
         str,
         typer.Option(
-            help="digits, text, words; resnet18, resnet50, vgg16, gpt2, bert-base, vit-b16."
+            help="Trained on data: digits, text, words; as shapes with declared compute: "
+            "resnet18, resnet50, vgg16, gpt2, bert-base, vit-b16."
         ),
     ] = "resnet18,text",
     recipes: Annotated[
-        str, typer.Option(help="Recipes and PyTorch's hooks, separated by commas.")
+        str, typer.Option(help="Recipes and PyTorch's hooks (torch-…), separated by commas.")
     ] = "topk,ok-topk,union",
-    workers: Annotated[str, typer.Option(help="Processes: 4,8.")] = "4",
-    nodes: Annotated[int | None, typer.Option(min=1, help="By default one a worker.")] = None,
-    rates: Annotated[str, typer.Option(help="Of the links; none is loopback.")] = "1gbit",
+    workers: Workers = "4",
+    nodes: Nodes = None,
+    rates: Rates = "1gbit",
     overlap: Annotated[
-        str, typer.Option(help="on, off or both: exchange during or after the backward pass.")
+        str, typer.Option(help="Exchange during (on) or after (off) the backward pass: on,off.")
     ] = "on",
     compute: Annotated[
-        str,
-        typer.Option(help="Declared time a step, as 100ms; by model if empty."),
-    ] = "",
-    density: Annotated[
-        float | None, typer.Option(help="By default 0.01, and 0.05 for digits and text.")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Of each run; by model.")] = None,
-    warmup: Annotated[int, typer.Option(min=0, help="First steps not in the median step.")] = 2,
-    target_loss: Annotated[
         float | None,
-        typer.Option(help="By default what dense ends with."),
+        typer.Option(
+            parser=read_time,
+            metavar="TIME",
+            help="Compute that a step is declared to take, as 100ms; by model if not set.",
+        ),
     ] = None,
-    lr: Annotated[float | None, typer.Option(help="For digits and text; by model.")] = None,
-    seed: Annotated[int, typer.Option(help="Of weights, data, gradients and recipes.")] = 0,
-    check: Annotated[str, typer.Option(help="refuse, warn or skip, if a rate is off.")] = "refuse",
-    json_path: Annotated[Path | None, typer.Option("--json", help="Results, as they come.")] = None,
+    density: Annotated[
+        float | None,
+        typer.Option(help="What sparse recipes select; if not set 0.01, and 0.05 on data."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of each run; by model if not set.")
+    ] = None,
+    warmup: Annotated[
+        int, typer.Option(min=0, help="First steps that the median step leaves out.")
+    ] = 2,
+    target_loss: Annotated[
+        float | None, typer.Option(help="Loss to reach; if not set what dense ends with.")
+    ] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate on data; by model if not set.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights, data, gradients and recipes.")] = 0,
+    check: Check = "refuse",
+    json_path: JsonPath = None,
 ) -> None:
     """Time whole training steps, and how long a loss takes, by model, recipe and rate."""
-    from thinwire.bench.command import elements, split
-    from thinwire.bench.progress import plain_console, watch
     from thinwire.bench.train import run
     from thinwire.bench.train_plan import Settings, plan
     from thinwire.lab.command import check_choice
-    from thinwire.lab.shape import seconds
-    from thinwire.results import ResultFile
 
     settings = Settings(
-        models=split(models),
+        models=listed("--models", str, models),
         recipes=split(recipes),
-        workers=tuple(elements(word) for word in split(workers)),
+        workers=listed("--workers", whole, workers),
         nodes=nodes,
-        rates=tuple(None if rate == "none" else rate for rate in split(rates)),
-        overlap=tuple(_switch(word) for word in split(overlap)),
+        rates=listed("--rates", link_rate, rates),
+        overlap=listed("--overlap", _switch, overlap),
         density=density,
-        compute=seconds(compute) if compute else None,
+        compute=compute,
         steps=steps,
         warmup=warmup,
         target_loss=target_loss,
@@ -73,51 +82,44 @@ def train(
         seed=seed,
         check=check_choice(check),
     )
-    console = plain_console()
     cases = plan(settings)
     results = ResultFile(json_path)
-    shown, watcher = watch(console, sum(case.max_steps for case in cases))
-    failures: list[str] = []
-    try:
-        with shown:
-            failures = run(settings, results, watcher)
-    finally:
+
+    def show_all(console: Console) -> None:
         ends = [row for row in results.rows if "step_seconds" in row]
         show(console, ends)
         if len(ends) < len(cases):
             console.print(f"{len(ends)} of {len(cases)} runs measured")
-    if failures:
-        raise ThinwireError("\n".join(failures))
+
+    total = sum(case.max_steps for case in cases)
+    carry_out(total, lambda watcher: run(settings, results, watcher), show_all)
 
 
 def _switch(word: str) -> bool:
     if word not in ("on", "off"):
-        raise ThinwireError(f"overlap={word!r} must be on or off, or on,off for both")
+        raise ThinwireError(f"{word!r} must be on or off, or on,off for both")
     return word == "on"
 
 
-def show(console: Console, ends: list[dict[str, Any]]) -> None:
+def show(console: Console, ends: list[Row]) -> None:
     """One table for each model, number of workers and rate; a line for the last row of each run."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, int, float | None], list[Row]] = {}
     for row in ends:
         groups.setdefault((row["model"], row["workers"], row["rate"]), []).append(row)
     for (model, workers, rate), members in groups.items():
-        where = "loopback" if rate is None else f"{rate:g} Mbit/s"
-        count = members[0]["parameters"]
+        where, count = setting("rate", rate), members[0]["parameters"]
         title = f"{model}, {count:,} parameters, {workers} workers, {where}"
         target = members[0]["target_loss"]
         title += "" if target is None else f"; target loss {target:.3f}"
-        table = Table(title=title, box=box.SIMPLE, title_justify="left")
-        table.add_column("recipe", no_wrap=True)
         own = TASK_HEADINGS if _learns(members[0]) else SHAPE_HEADINGS
-        for heading in ("overlap", "step ms", "from … to", "MB a step", "× dense", *own):
-            table.add_column(heading, justify="right", no_wrap=True)
+        headings = ("overlap", "step ms", "from … to", "MB a step", "× dense", *own)
+        shown = table(title, "recipe", *headings)
         for row in members:
-            table.add_row(*_cells(row))
-        console.print(table)
+            shown.add_row(*_cells(row))
+        console.print(shown)
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _cells(row: Row) -> list[str]:
     def ms(seconds: float) -> str:
         return f"{1000 * seconds:.1f}"
 
@@ -141,7 +143,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _learns(row: dict[str, Any]) -> bool:
+def _learns(row: Row) -> bool:
     """Whether it was trained on data, and so has a loss."""
     return row["learning_rate"] is not None
 

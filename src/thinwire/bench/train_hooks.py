@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire as tw
 from thinwire.bench.peers import PEERS, SPARSE_PEERS, Hook
-from thinwire.bench.sync_case import build
 from thinwire.frontends.ddp import Handle
+from thinwire.recipes import at_density
 from thinwire.worker import OrderedWorker
 
 Hooked = Callable[[object, GradBucket], Future[Tensor]]
@@ -93,7 +93,7 @@ def compress(
 ) -> Handle | None:
     """The recipe's handle; a peer is a hook and has none."""
     if recipe not in DDP_PEERS:
-        return tw.compress(ddp, build(recipe, density), seed=seed)
+        return tw.compress(ddp, at_density(recipe, density), seed=seed)
     peer = PEERS[recipe](0.0)
     assert isinstance(peer, Hook)
     hook = _Renamed(peer.hook).call

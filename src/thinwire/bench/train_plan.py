@@ -6,13 +6,15 @@ from typing import Any
 
 from thinwire.bench.peers import BASELINE, PEERS, SPARSE_PEERS
 from thinwire.bench.refusals import refuse_links, refuse_memory
-from thinwire.bench.sync_case import build, takes_density
+from thinwire.bench.sync_case import takes_density
 from thinwire.bench.train_hooks import DDP_PEERS
 from thinwire.bench.train_words import BENCH_TASKS as TASKS
 from thinwire.demo.plan import DENSITY as TASK_DENSITY
 from thinwire.demo.plan import OVERRIDES, Override
+from thinwire.density import check_density
 from thinwire.errors import ThinwireError
 from thinwire.lab.lab import Check
+from thinwire.recipes import at_density
 from thinwire.shapes import MODELS, multiply_adds, shapes
 
 SHAPE_DENSITY = 0.01
@@ -167,13 +169,17 @@ def _refuse_impossible(settings: Settings) -> None:
                 f"{name} is no DDP hook: `bench sync` measures it; here: {', '.join(DDP_PEERS)}"
             )
         if name not in PEERS:
-            build(name, settings.density)  # a misspelt recipe is found before anything runs
+            at_density(name, settings.density)  # a misspelt recipe is found before anything runs
     if settings.steps is not None and settings.steps <= settings.warmup:
         raise ThinwireError(
             f"steps={settings.steps} must be more than warmup={settings.warmup}, its first ones"
         )
     if settings.compute is not None and settings.compute < 0:
         raise ThinwireError(f"compute={settings.compute} s must not be negative")
+    if settings.density is not None:
+        check_density(settings.density)
+    if settings.learning_rate is not None and not settings.learning_rate > 0:
+        raise ThinwireError(f"lr={settings.learning_rate} must be above 0")
     refuse_links(settings.workers, settings.nodes, settings.rates)
     largest = max(settings.models, key=parameters)
     gib_a_rank = RANK_GIB + COPIES * 4 * parameters(largest) / 2**30

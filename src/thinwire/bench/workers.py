@@ -11,6 +11,7 @@ from typing import IO
 from thinwire.bench.rank import Case, Message
 from thinwire.errors import ThinwireError
 from thinwire.lab import Lab
+from thinwire.lab.lab import Check
 
 SILENCE_S = 900.0  # the longest a rank may take for one step
 AFTERMATH_S = 5.0  # in which a rank sees that another has failed, or never will
@@ -22,6 +23,11 @@ class WorkerError(ThinwireError):
 
 class CaseError(WorkerError):
     """A case failed on some ranks, and the ranks are ready for the next."""
+
+
+def lab_of(nodes: int, rate: str | None, check: Check) -> Lab:
+    """Nodes with links of such a rate; without one, the loopback."""
+    return Lab(nodes, loopback=True) if rate is None else Lab(nodes, rate, check=check)
 
 
 class Workers:

@@ -12,7 +12,7 @@ from thinwire.types import Communicator, Sparse, State
 Consensus = Literal["histogram", "average"]
 
 NEVER = -1  # in place of the step at which something was evaluated
-_PROBES = 64  # into so many pieces each boundary's range is cut, until it is found
+PROBES = 64  # into so many pieces each boundary's range is cut, until it is found
 _TOLERANCE = 32  # a boundary may be off by this part of a region's share
 
 
@@ -129,17 +129,17 @@ def _quantiles(s: Sparse, comm: Communicator) -> Tensor:
         return s.indices.new_empty(0)
     low = s.indices.new_zeros(ranks - 1)
     high = torch.full_like(low, s.numel)
-    places = torch.arange(_PROBES + 1, device=low.device)
+    places = torch.arange(PROBES + 1, device=low.device)
     selected: Tensor | None = None
     while True:
-        probes = low[:, None] + (high - low)[:, None] * places // _PROBES
+        probes = low[:, None] + (high - low)[:, None] * places // PROBES
         below = comm.all_reduce(torch.searchsorted(s.indices, probes))
         if selected is None:
             selected = below[0, -1]
             if not bool(selected):
                 return _equal(s.numel, ranks)
             goals = selected * torch.arange(1, ranks, device=low.device)[:, None] // ranks
-        at = torch.searchsorted(below, goals, right=True).sub_(1).clamp_(0, _PROBES - 1)
+        at = torch.searchsorted(below, goals, right=True).sub_(1).clamp_(0, PROBES - 1)
         low, high = (probes.gather(1, at + side).squeeze(1) for side in (0, 1))
         under, over = ((below.gather(1, at + side) - goals).squeeze(1) for side in (0, 1))
         close_enough = over - under <= selected // (_TOLERANCE * ranks)

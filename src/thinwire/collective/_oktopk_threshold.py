@@ -8,8 +8,8 @@ from torch import Tensor
 from thinwire.types import Communicator, State
 
 NONE = -1  # below the bits of every number, zero included
-_DIGIT = 8  # bits found in one round
-_BINS = 1 << _DIGIT
+DIGIT = 8  # bits found in one round
+BINS = 1 << DIGIT
 _INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
@@ -54,9 +54,9 @@ def kth_largest(bits: Tensor, k: int, comm: Communicator) -> int:
     found = 0
     shift = torch.iinfo(bits.dtype).bits
     while shift > 0:
-        shift -= _DIGIT
-        digits = (bits >> shift) & (_BINS - 1)
-        counts = comm.all_reduce(torch.bincount(digits, minlength=_BINS))
+        shift -= DIGIT
+        digits = (bits >> shift) & (BINS - 1)
+        counts = comm.all_reduce(torch.bincount(digits, minlength=BINS))
         at_least = counts.flip(0).cumsum(0).flip(0)  # in this bin or a larger one
         digit = int((at_least >= k).sum()) - 1
         k -= int(at_least[digit] - counts[digit])

@@ -9,7 +9,8 @@ from thinwire.collective._blocks import block_count, in_blocks
 from thinwire.kernels.pack_bits import pack_bits, packed_bytes, unpack_bits
 from thinwire.types import Selection, Sparse, StepContext
 
-_LISTS_FROM = 1 << 18  # blocks: below, no list saves more than it takes to ask how long they are
+LISTS_FROM = 1 << 18  # blocks: below, no list saves more than it takes to ask how long they are
+ROUND = 16 << 10  # bytes that a link of 1 to 10 Gbit/s carries in a round's latency, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def agree(s: Selection, block: int, ctx: StepContext) -> Union:
 def _touched_by_any(mine: Tensor, blocks: int, ctx: StepContext) -> Tensor:
     """Ascending numbers of the blocks that are some rank's, given this one's in order.
 
-    Bitmaps are gathered, or flags added, or lists gathered, whichever sends least (NCCL has no
+    Bitmaps are gathered, or flags added, or lists gathered, whichever takes least (NCCL has no
     bitwise OR). All costs follow from what all ranks know: P, the number of blocks, and, where
     these are so many that asking pays, the length of the longest list.
     """
@@ -62,7 +63,7 @@ def _touched_by_any(mine: Tensor, blocks: int, ctx: StepContext) -> Tensor:
     count = torch.uint8 if ranks < 256 else torch.int32  # holds a sum over all ranks
     gather_bytes = (ranks - 1) * packed_bytes(blocks, 1)
     sum_bytes = 2 * (ranks - 1) * blocks * count.itemsize // ranks
-    if blocks >= _LISTS_FROM:
+    if blocks >= LISTS_FROM:
         narrow = torch.int32 if blocks <= 2**31 else torch.int64
         with ctx.phase("exchange"):
             longest = max(length for (length,) in ctx.comm.all_gather_meta([mine.numel()]))
@@ -73,7 +74,8 @@ def _touched_by_any(mine: Tensor, blocks: int, ctx: StepContext) -> Tensor:
     with ctx.phase("encode"):
         flags = torch.zeros(blocks, dtype=torch.int32, device=mine.device)
         flags[mine] = 1
-    if sum_bytes < gather_bytes:
+    # Added up they go round a ring, gathered from each to each.
+    if sum_bytes + 2 * (ranks - 1) * ROUND < gather_bytes + ROUND:
         with ctx.phase("exchange"):
             return ctx.comm.all_reduce(flags.to(count)).nonzero().flatten()
     with ctx.phase("encode"):

@@ -23,16 +23,31 @@ LOOPBACK = "add --loopback to run without namespaces, over unshaped loopback"
 
 
 def lab(
-    command: Annotated[list[str], typer.Argument(help="After --: torchrun … or any command.")],
+    command: Annotated[
+        list[str], typer.Argument(help="After --: torchrun, or any command, and its arguments.")
+    ],
     workers: Annotated[int, typer.Option(min=1, help="Processes on all nodes together.")] = 4,
-    nodes: Annotated[int | None, typer.Option(min=1, help="By default one a worker.")] = None,
-    rate: Annotated[str, typer.Option(help="Of each link, both ways; none: unshaped.")] = "1gbit",
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Nodes that share the processes; one for each if not set."),
+    ] = None,
+    rate: Annotated[
+        str, typer.Option(help="Rate of each link, both ways; none: unshaped.")
+    ] = "1gbit",
     burst: Annotated[int | None, typer.Option(help="Bytes of the token bucket.")] = None,
-    delay: Annotated[str | None, typer.Option(help="One way, as 5ms; needs netem.")] = None,
-    loss: Annotated[float, typer.Option(help="Percent of packets; needs netem.")] = 0.0,
-    loopback: Annotated[bool, typer.Option("--loopback", help="No namespaces.")] = False,
-    check: Annotated[str, typer.Option(help="refuse, warn or skip, if a rate is off.")] = "refuse",
-    json_path: Annotated[Path | None, typer.Option("--json", help="For the counters.")] = None,
+    delay: Annotated[
+        str | None, typer.Option(help="Delay of each link, one way, as 5ms; needs netem.")
+    ] = None,
+    loss: Annotated[float, typer.Option(help="Percent of packets lost; needs netem.")] = 0.0,
+    loopback: Annotated[
+        bool, typer.Option("--loopback", help="No namespaces: unshaped loopback, without root.")
+    ] = False,
+    check: Annotated[
+        str, typer.Option(help="Where a link is off its rate: refuse, warn, or skip the check.")
+    ] = "refuse",
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the counters here as JSON.")
+    ] = None,
 ) -> None:
     """Run a command on a small cluster of network namespaces with shaped links.
 

@@ -4,41 +4,23 @@ Hooked into the command line by `app.command("doctor")(doctor)`.
 """
 
 import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import torch.distributed as dist
 import typer
 
+from thinwire.bench.options import JsonPath
+from thinwire.bench.progress import plain_console
 from thinwire.bench.workers import Workers
 from thinwire.lab import Lab
-from thinwire.plan.measure import calibration
+from thinwire.plan import options
+from thinwire.plan.measure import calibration, device_costs
 from thinwire.plan.models import find_model
-from thinwire.plan.options import (
-    CANDIDATES,
-    INSIDE_GBPS,
-    INSIDE_LATENCY,
-    LATENCY,
-    Compute,
-    Density,
-    Gbps,
-    InsideGbps,
-    InsideLatency,
-    Latency,
-    NodeSize,
-    Recipes,
-    check_workers,
-    chosen_device,
-    console,
-    given_network,
-    pipelines,
-)
 from thinwire.plan.steps import predictions, show_steps, step_rows
-from thinwire.policy.calibration import Calibration, calibrate
+from thinwire.policy.calibration import Calibration
 from thinwire.policy.network import Link
 from thinwire.policy.predict import Prediction
-from thinwire.policy.sizes import alone
 from thinwire.results import ResultFile
 from thinwire.words import duration
 
@@ -47,18 +29,20 @@ TARGET = "thinwire.plan.measure:measure"
 
 
 def doctor(
-    model: Annotated[str, typer.Argument(help="A known model, or module:function.")] = "resnet50",
-    workers: Annotated[int, typer.Option(min=2, help="Ranks; torchrun knows its own.")] = 4,
-    gbps: Gbps = None,
-    latency: Latency = LATENCY,
-    recipes: Recipes = CANDIDATES,
-    density: Density = 0.01,
-    compute: Compute = None,
-    node_size: NodeSize = 1,
-    inside_gbps: InsideGbps = INSIDE_GBPS,
-    inside_latency: InsideLatency = INSIDE_LATENCY,
+    model: options.ModelName = "resnet50",
+    workers: Annotated[
+        int, typer.Option(min=2, help="Ranks in all; under torchrun those there are.")
+    ] = 4,
+    gbps: options.Gbps = None,
+    latency: options.Latency = options.LATENCY,
+    recipes: options.Recipes = options.CANDIDATES,
+    density: options.Density = 0.01,
+    compute: options.Compute = None,
+    node_size: options.NodeSize = 1,
+    inside_gbps: options.InsideGbps = options.INSIDE_GBPS,
+    inside_latency: options.InsideLatency = options.INSIDE_LATENCY,
     refresh: Annotated[bool, typer.Option("--refresh", help="Measure everything anew.")] = False,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Results as JSON.")] = None,
+    json_path: JsonPath = None,
 ) -> None:
     """Say whether compression pays here, yes or no, with the numbers.
 
@@ -66,35 +50,34 @@ def doctor(
     measures processes on this machine, over the loopback.
     """
     case = {"recipes": recipes, "density": density, "node_size": node_size, "refresh": refresh}
-    planned, made = find_model(model), pipelines(recipes, density)
+    planned, made = find_model(model).taking(compute), options.pipelines(recipes, density)
     launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
     workers = int(os.environ["WORLD_SIZE"]) if launched else workers
-    check_workers(workers, node_size)
+    speaks = not launched or os.environ["RANK"] == "0"  # one for all: their numbers are the same
+    options.check_workers(workers, node_size)
+    results = ResultFile(json_path if speaks else None)
     if gbps is not None:
-        costs = calibrate(
-            alone(), list(made.values()), chosen_device("auto"), refresh=refresh
-        ).costs
         link = Link.of(gbps, latency)
-        measured = Calibration(given_network(link, node_size, inside_gbps, inside_latency), costs)
-        where = "a network as given"
+        network = options.given_network(link, node_size, inside_gbps, inside_latency)
+        costs = device_costs(made.values(), options.chosen_device("auto"), refresh)
+        measured, where = Calibration(network, costs), "a network as given"
     elif launched:
         measured, where = _under_torchrun(case), "this cluster, measured"
     else:
         measured, where = _on_loopback(case, workers), "this machine alone, over its loopback"
-    if launched and int(os.environ["RANK"]):
-        return  # one rank speaks for all: their numbers are the same
+    if not speaks:
+        return
 
-    seconds = planned.compute if compute is None else compute
-    steps = predictions(made, planned, workers, measured.network, measured.costs, seconds)
-    rows = step_rows(steps, planned, workers, measured.network, seconds)
-    screen = console()
+    steps = predictions(made, planned, workers, measured.network, measured.costs)
+    rows = step_rows(steps, planned, workers, measured.network)
+    screen = plain_console(options.PLAIN_WIDTH)
     title = f"{planned.name} on {workers} workers: {where} ({measured.network})"
     show_steps(screen, title, rows)
-    worth, verdict = diagnose(steps, seconds)
+    worth, verdict = diagnose(steps, planned.compute)
     screen.print(verdict)
     best = next(iter(steps))
     summary = {"worth": worth, "verdict": verdict, "best": best, **measured.to_dict()}
-    ResultFile(json_path).add([*rows, summary])
+    results.add([*rows, summary])
 
 
 def diagnose(steps: dict[str, Prediction], compute: float) -> tuple[bool, str]:

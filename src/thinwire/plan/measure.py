@@ -1,13 +1,21 @@
-"""What a rank does for `thinwire doctor`: calibrate, together with all others."""
+"""What is measured: devices alone, and, as a rank of `thinwire doctor`, networks together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from thinwire.collective import GroupCommunicator, Nodes, Traffic
+from thinwire.pipeline import Pipeline
 from thinwire.plan.options import pipelines
 from thinwire.policy.calibration import Calibration, calibrate
+from thinwire.policy.curves import Costs
+from thinwire.policy.sizes import alone
+
+
+def device_costs(recipes: Iterable[Pipeline], device: torch.device, refresh: bool) -> Costs:
+    """What selecting and coding take on this machine, measured once and kept."""
+    return calibrate(alone(), list(recipes), device, refresh=refresh).costs
 
 
 def measure(case: dict[str, Any], rank: int, report_step: Callable[[], None]) -> dict[str, Any]:

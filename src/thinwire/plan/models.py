@@ -1,9 +1,10 @@
 """The model to plan for: a known one by name, or the user's own as `module:function`."""
 
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from torch import nn
@@ -27,6 +28,10 @@ class Model:
         """All parameters together."""
         return sum(map(prod, self.shapes.values()))
 
+    def taking(self, compute: float | None) -> "Model":
+        """The same with the compute that a user gave, if one did."""
+        return self if compute is None else replace(self, compute=compute)
+
 
 def find_model(name: str) -> Model:
     """`resnet50`, or `module:function`, which returns an `nn.Module` or a dict of shapes."""
@@ -44,13 +49,23 @@ def _own_shapes(name: str) -> dict[str, Shape]:
     path, _, function = name.partition(":")
     sys.path.insert(0, "")  # the user's module lies where the command is run
     try:
-        made = getattr(importlib.import_module(path), function)()
+        make = getattr(importlib.import_module(path), function)
+        inspect.signature(make).bind()
     except (ImportError, AttributeError) as error:
         raise ThinwireError(f"no model at {name!r}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise ThinwireError(f"{name!r} must be a function without arguments: {error}") from error
     finally:
         sys.path.remove("")
+    made = make()
     if isinstance(made, nn.Module):
         return {n: tuple(p.shape) for n, p in made.named_parameters() if p.requires_grad}
-    if isinstance(made, Mapping) and made:
-        return {str(n): tuple(map(int, shape)) for n, shape in made.items()}
-    raise ThinwireError(f"{name!r} returned {made!r:.80}: an nn.Module or a dict of shapes was due")
+    try:
+        shapes = {str(n): tuple(map(int, shape)) for n, shape in made.items()}
+    except (AttributeError, TypeError, ValueError):
+        shapes = {}
+    if not shapes:
+        raise ThinwireError(
+            f"{name!r} returned {made!r:.80}: an nn.Module or a dict of shapes was due"
+        )
+    return shapes

@@ -4,85 +4,65 @@ Hooked into the command line by `app.command("plan")(plan)`.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from thinwire.bench.options import JsonPath
+from thinwire.bench.progress import plain_console, table
 from thinwire.pipeline import Pipeline
+from thinwire.plan import options
+from thinwire.plan.measure import device_costs
 from thinwire.plan.models import find_model
-from thinwire.plan.options import (
-    CANDIDATES,
-    INSIDE_GBPS,
-    INSIDE_LATENCY,
-    LATENCY,
-    Compute,
-    Density,
-    InsideGbps,
-    InsideLatency,
-    Latency,
-    NodeSize,
-    Recipes,
-    check_workers,
-    chosen_device,
-    console,
-    given_network,
-    pipelines,
-    table,
-)
 from thinwire.plan.steps import predictions, show_steps, step_rows
-from thinwire.policy.calibration import calibrate
 from thinwire.policy.curves import Costs
 from thinwire.policy.network import Link, Network
 from thinwire.policy.predict import Prediction, unit_cost
-from thinwire.policy.sizes import alone
 from thinwire.results import ResultFile, Row
 from thinwire.words import duration, short
 
 
 def plan(
-    model: Annotated[str, typer.Argument(help="A known model, or module:function.")],
+    model: options.ModelName,
     workers: Annotated[int, typer.Option(min=1, help="Ranks in all.")] = 8,
     gbps: Annotated[float, typer.Option(help="Gbit/s of a rank's link, each way.")] = 1.0,
-    latency: Latency = LATENCY,
-    recipes: Recipes = CANDIDATES,
-    density: Density = 0.01,
-    compute: Compute = None,
+    latency: options.Latency = options.LATENCY,
+    recipes: options.Recipes = options.CANDIDATES,
+    density: options.Density = 0.01,
+    compute: options.Compute = None,
     overlap: Annotated[bool, typer.Option(help="Exchange beside the backward pass.")] = True,
     device: Annotated[
         str, typer.Option(help="Where to measure selection: auto, cpu, cuda; none leaves it out.")
     ] = "auto",
-    node_size: NodeSize = 1,
-    inside_gbps: InsideGbps = INSIDE_GBPS,
-    inside_latency: InsideLatency = INSIDE_LATENCY,
+    node_size: options.NodeSize = 1,
+    inside_gbps: options.InsideGbps = options.INSIDE_GBPS,
+    inside_latency: options.InsideLatency = options.INSIDE_LATENCY,
     refresh: Annotated[bool, typer.Option("--refresh", help="Measure this machine anew.")] = False,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Results as JSON.")] = None,
+    json_path: JsonPath = None,
 ) -> None:
     """Predict a training step with each recipe, and tensor by tensor for the fastest."""
-    check_workers(workers, node_size)
-    planned, made = find_model(model), pipelines(recipes, density)
-    network = given_network(Link.of(gbps, latency), node_size, inside_gbps, inside_latency)
-    costs = None
-    if device != "none":
-        costs = calibrate(
-            alone(), list(made.values()), chosen_device(device), refresh=refresh
-        ).costs
-    seconds = planned.compute if compute is None else compute
-    steps = predictions(made, planned, workers, network, costs, seconds, overlap)
-    rows = step_rows(steps, planned, workers, network, seconds)
+    options.check_workers(workers, node_size)
+    planned, made = find_model(model).taking(compute), options.pipelines(recipes, density)
+    link = Link.of(gbps, latency)
+    network = options.given_network(link, node_size, inside_gbps, inside_latency)
+    where = None if device == "none" else options.chosen_device(device)
+    results = ResultFile(json_path)
+    costs = None if where is None else device_costs(made.values(), where, refresh)
+    steps = predictions(made, planned, workers, network, costs, overlap)
+    rows = step_rows(steps, planned, workers, network)
 
-    screen = console()
+    screen = plain_console(options.PLAIN_WIDTH)
     title = (
         f"{planned.name}, {planned.numel:,} parameters, {workers} workers, {network}, "
-        f"{duration(seconds)} of compute"
+        f"{duration(planned.compute)} of compute"
     )
     show_steps(screen, title, rows)
     best = next(iter(steps))
     tensors = list(_tensor_rows(best, made["dense"], steps[best], network, workers, costs))
     _show_tensors(screen, best, tensors)
     screen.print(_footnote(costs))
-    ResultFile(json_path).add([*rows, *tensors])
+    results.add([*rows, *tensors])
 
 
 def _tensor_rows(

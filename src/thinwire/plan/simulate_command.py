@@ -4,81 +4,78 @@ Hooked into the command line by `app.command("simulate")(simulate)`.
 """
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from thinwire.bench.command import elements
+from thinwire.bench.options import JsonPath, PngFolder, read_time
+from thinwire.bench.progress import plain_console, table
+from thinwire.bench.reading import elements
 from thinwire.errors import ThinwireError
+from thinwire.pipeline import Pipeline
+from thinwire.plan import options
 from thinwire.plan.models import Model, find_model
-from thinwire.plan.options import (
-    CANDIDATES,
-    INSIDE_GBPS,
-    INSIDE_LATENCY,
-    LATENCY,
-    Density,
-    Gbps,
-    InsideGbps,
-    InsideLatency,
-    Latency,
-    NodeSize,
-    Recipes,
-    check_workers,
-    console,
-    given_network,
-    pipelines,
-    table,
-)
 from thinwire.policy.network import Link, Network
 from thinwire.policy.predict import ALIKE, predict
+from thinwire.report.pictures import refuse_without_matplotlib, save_figures
 from thinwire.results import ResultFile, Row
 from thinwire.words import duration, short
 
 
 def simulate(
-    recipes: Recipes = CANDIDATES,
-    workers: Annotated[str, typer.Option(help="2..4096 by powers of two, or 4,8,12.")] = "2..4096",
-    alpha: Annotated[float | None, typer.Option(help="Seconds a message; or --latency.")] = None,
+    recipes: options.Recipes = options.CANDIDATES,
+    workers: Annotated[
+        str, typer.Option(help="Ranks in all: 2..4096 by powers of two, or 4,8,12.")
+    ] = "2..4096",
+    alpha: Annotated[
+        float | None,
+        typer.Option(parser=read_time, metavar="TIME", help="Of a message; or --latency."),
+    ] = None,
     beta: Annotated[float | None, typer.Option(help="Seconds a byte; or --gbps.")] = None,
     overhead: Annotated[
         float | None,
-        typer.Option(help="Seconds for each further message of a round; α, as in the papers."),
+        typer.Option(
+            parser=read_time,
+            metavar="TIME",
+            help="Of each further message of a round; α if not set, as in the papers.",
+        ),
     ] = None,
-    gbps: Gbps = None,
-    latency: Latency = LATENCY,
-    n: Annotated[str, typer.Option("--n", help="Elements: 1m, 25.6m.")] = "25.6m",
+    gbps: options.Gbps = None,
+    latency: options.Latency = options.LATENCY,
+    n: Annotated[str, typer.Option("--n", help="Elements of the gradient: 25.6m.")] = "25.6m",
     model: Annotated[
-        str | None, typer.Option(help="A model in place of --n, unit by unit.")
+        str | None, typer.Option(help="A model in place of --n, as for plan, unit by unit.")
     ] = None,
-    density: Density = 0.01,
+    density: options.Density = 0.01,
     alike: Annotated[
         float, typer.Option(min=0, max=1, help="Share of a selection that all ranks have.")
     ] = ALIKE,
-    node_size: NodeSize = 1,
-    inside_gbps: InsideGbps = INSIDE_GBPS,
-    inside_latency: InsideLatency = INSIDE_LATENCY,
-    png: Annotated[Path | None, typer.Option(help="A folder for the curves as PNG.")] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Results as JSON.")] = None,
+    node_size: options.NodeSize = 1,
+    inside_gbps: options.InsideGbps = options.INSIDE_GBPS,
+    inside_latency: options.InsideLatency = options.INSIDE_LATENCY,
+    png: PngFolder = None,
+    json_path: JsonPath = None,
 ) -> None:
-    """Seconds on the network and bytes a rank of one exchange, from 2 to thousands of workers."""
+    """Compute the time and the bytes of one exchange, from 2 to thousands of workers."""
     if beta is not None and gbps is not None:
         raise ThinwireError(f"beta={beta} and gbps={gbps} say the same: give one of them")
     wire = Link.of(1.0 if gbps is None else gbps, latency).beta if beta is None else beta
     link = Link(latency if alpha is None else alpha, wire, overhead)
-    network = given_network(link, node_size, inside_gbps, inside_latency)
+    network = options.given_network(link, node_size, inside_gbps, inside_latency)
     numbers = worker_range(workers)
     for number in numbers:
-        check_workers(number, node_size)
+        options.check_workers(number, node_size)
     target = find_model(model) if model else Model("gradient", {"gradient": (elements(n),)})
-    rows = list(_rows(recipes, numbers, network, target, density, alike))
-    show(console(), network, target, rows)
-    ResultFile(json_path).add(rows)
+    made = options.pipelines(recipes, density)
     if png is not None:
-        for path in _draw(rows, png):
+        refuse_without_matplotlib()
+    results = ResultFile(json_path)
+    results.add(_rows(made, numbers, network, target, alike))
+    show(plain_console(options.PLAIN_WIDTH), network, target, results.rows)
+    if png is not None:
+        for path in save_figures(results.rows, png):
             typer.echo(f"Figure: {path}")
 
 
@@ -104,9 +101,9 @@ def worker_range(text: str) -> list[int]:
 
 
 def _rows(
-    recipes: str, numbers: list[int], network: Network, model: Model, density: float, alike: float
+    recipes: dict[str, Pipeline], numbers: list[int], network: Network, model: Model, alike: float
 ) -> Iterator[Row]:
-    for name, recipe in pipelines(recipes, density).items():
+    for name, recipe in recipes.items():
         own = getattr(recipe.sparsifier, "density", None)
         for workers in numbers:
             made = predict(recipe, model.shapes, workers, network, alike=alike)
@@ -137,18 +134,3 @@ def show(screen: Console, network: Network, model: Model, rows: list[Row]) -> No
         for line in zip(*columns.values(), strict=True):
             shown.add_row(str(line[0]["workers"]), *(form(row[field]) for row in line))
         screen.print(shown)
-
-
-def _draw(rows: list[Row], folder: Path) -> Iterator[Path]:
-    if find_spec("matplotlib") is None:
-        raise ThinwireError("figures need matplotlib: pip install 'thinwire[plot]'")
-    from thinwire.report.figures import draw
-    from thinwire.report.kinds import by_kind
-    from thinwire.report.svg import png
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for plots in draw(by_kind(rows)).values():
-        for plot in plots:
-            path = folder / f"{plot.name}.png"
-            path.write_bytes(png(plot.figure))
-            yield path

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
+from thinwire.bench.progress import table
 from thinwire.pipeline import Pipeline
 from thinwire.plan.models import Model
-from thinwire.plan.options import table
 from thinwire.policy.curves import Costs
 from thinwire.policy.network import Network
 from thinwire.policy.predict import Prediction, predict
@@ -20,7 +20,6 @@ def predictions(
     workers: int,
     network: Network,
     costs: Costs | None,
-    compute: float,
     overlap: bool = True,
 ) -> dict[str, Prediction]:
     """A step with each recipe, the fastest first."""
@@ -31,7 +30,7 @@ def predictions(
             workers,
             network,
             costs,
-            compute=compute,
+            compute=model.compute,
             overlap=overlap,
             work=model.work,
         )
@@ -41,7 +40,7 @@ def predictions(
 
 
 def step_rows(
-    made: Mapping[str, Prediction], model: Model, workers: int, network: Network, compute: float
+    made: Mapping[str, Prediction], model: Model, workers: int, network: Network
 ) -> list[Row]:
     """One row a recipe."""
     dense = made["dense"].seconds
@@ -53,7 +52,7 @@ def step_rows(
             "workers": workers,
             "alpha": network.link.alpha,
             "beta": network.link.beta,
-            "compute_seconds": compute,
+            "compute_seconds": model.compute,
             "step_seconds": p.seconds,
             "step_seconds_low": p.low,
             "step_seconds_high": p.high,

@@ -27,6 +27,9 @@ from thinwire.collective import (
     SparCML,
     UnionAllReduce,
 )
+from thinwire.collective._oktopk_regions import PROBES
+from thinwire.collective._oktopk_threshold import BINS, DIGIT
+from thinwire.collective._union import LISTS_FROM, ROUND
 from thinwire.collective.comm import EAGER
 from thinwire.errors import RecipeError
 from thinwire.policy.load import Load, Pattern, Stage
@@ -35,9 +38,7 @@ from thinwire.types import AnyCodec, Codec, Collective
 
 WORD = 8  # bytes of a length, a count or a histogram's bin
 HALF = {"fp32": 4, "fp16": 2, "bf16": 2}
-_LISTS_FROM = 1 << 18  # as in collective._union
 _BOUNDARY_ROUNDS = 2  # of Ok-Topk's search, where selections are spread out
-_DIGITS, _BINS, _PROBES = 4, 256, 65  # of its threshold and of its boundaries
 
 
 @singledispatch
@@ -135,8 +136,9 @@ def _oktopk(collective: OkTopk, codec: AnyCodec, load: Load) -> Pattern:
         Stage(1, peers, peers * WORD, peers * WORD),
         Stage(ceil(peers / collective.in_flight), peers, peers * part, peers * part),
     )
-    threshold = [allreduce(workers, _BINS * WORD)] * _DIGITS + [meta(workers, 2)]
-    boundaries = [allreduce(workers, _PROBES * peers * WORD)] * _BOUNDARY_ROUNDS
+    digits = 32 // DIGIT  # of a float32
+    threshold = [allreduce(workers, BINS * WORD)] * digits + [meta(workers, 2)]
+    boundaries = [allreduce(workers, (PROBES + 1) * peers * WORD)] * _BOUNDARY_ROUNDS
     boundaries.append(allreduce(workers, workers * WORD))
     stages = (
         *split,
@@ -188,18 +190,21 @@ def _blocks(load: Load, block: int) -> tuple[float, float, float]:
 
 
 def _agreed(load: Load, block: int) -> tuple[Stage, ...]:
-    """How `collective._union` finds the blocks that anyone touches: whichever sends least."""
+    """How `collective._union` finds the blocks that anyone touches: whichever takes least.
+
+    It counts a round as so many bytes, whatever the network, and so does this.
+    """
     workers = load.workers
     blocks, mine, _ = _blocks(load, block)
     bitmap = ceil(blocks / 8)
     flags = blocks * (1 if workers < 256 else 4)
     gathered, summed = (workers - 1) * bitmap, 2 * (workers - 1) / workers * flags
     asked: tuple[Stage, ...] = ()
-    if blocks >= _LISTS_FROM:
+    if blocks >= LISTS_FROM:
         asked = (meta(workers, 1),)
         if (workers - 1) * mine * 4 <= min(gathered, summed):
             return *asked, _to_all(workers, 4 * mine)
-    if summed < gathered:
+    if summed + 2 * (workers - 1) * ROUND < gathered + ROUND:
         return *asked, allreduce(workers, flags)
     return *asked, _to_all(workers, bitmap)
 

@@ -13,10 +13,21 @@ from thinwire import kernels
 from thinwire.codec import INDEX_CODECS
 from thinwire.errors import RecipeError, WireFormatError
 
-from .cases import ASCENDING, CODECS, EVERY_ROW, FOREIGN, Case, cases, clustered, uniform
+from ..cases import INDICES as CODECS
+from ..cases import LEFT_OUT, each
+from .cases import (
+    ASCENDING,
+    EVERY_NAME,
+    EVERY_ROW,
+    FOREIGN,
+    Case,
+    cases,
+    clustered,
+    uniform,
+)
 
 CANONICAL = ["raw", "regional", "elias_fano", "bitmap", "varint", "rle"]  # one part for each set
-every_codec = pytest.mark.parametrize("name", CODECS)
+every_codec = pytest.mark.parametrize("name", each(EVERY_NAME))
 SMALL = Case(torch.tensor([0, 3, 4, 5, 17, 64, 65, 99]), 100)
 
 
@@ -100,10 +111,11 @@ def test_worst_cases_are_bounded(case: Case) -> None:
 
 def test_clusters_are_cheap_where_the_code_fits_them() -> None:
     indices, rows = clustered(10_000_000, 200, 500), 10_000_000
-    bits = {n: 8 * CODECS[n].encode(indices, rows, True).numel() / len(indices) for n in ASCENDING}
+    here = [name for name in ASCENDING if name not in LEFT_OUT]
+    bits = {n: 8 * CODECS[n].encode(indices, rows, True).numel() / len(indices) for n in here}
     assert bits["rle"] < 0.2
     assert bits["huffman"] < 1.2
-    assert max(bits[name] for name in FOREIGN) < 0.1
+    assert all(bits[name] < 0.1 for name in FOREIGN if name in here)
     assert bits["rice"] < 9
 
 
@@ -214,7 +226,7 @@ def test_long_nonsense_takes_no_longer(name: str) -> None:
             assert time.process_time() - started < 2
 
 
-@pytest.mark.parametrize("name", ASCENDING)
+@pytest.mark.parametrize("name", each(ASCENDING))
 @pytest.mark.parametrize("indices", [[3, 1, 2], [1, 1, 2], [-1, 2, 3], [1, 2, 100], [0, 2**62, 5]])
 def test_a_broken_promise_is_told(name: str, indices: list[int]) -> None:
     with pytest.raises(RecipeError, match="ascend"):

@@ -6,7 +6,9 @@ import torch
 from thinwire.codec import IndexCodec
 from thinwire.codec.index.bloom import POLICIES, BloomIndex
 
-from .cases import CODECS, EVERY_ROW, clustered, uniform
+from ..cases import INDICES as CODECS
+from ..cases import each
+from .cases import EVERY_NAME, EVERY_ROW, clustered, uniform
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -22,7 +24,7 @@ SETS = {
 
 
 @pytest.mark.parametrize("form", SETS)
-@pytest.mark.parametrize("name", CODECS | BLOOMS)
+@pytest.mark.parametrize("name", each([*EVERY_NAME, *BLOOMS]))
 def test_gpu_and_cpu_write_and_read_the_same(name: str, form: str) -> None:
     codec = (CODECS | BLOOMS)[name]
     indices, rows = SETS[form]

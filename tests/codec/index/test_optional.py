@@ -8,7 +8,9 @@ import torch
 from thinwire.codec import INDEX_CODECS
 from thinwire.errors import RecipeError, WireFormatError
 
-from .cases import CODECS, FOREIGN
+from ..cases import INDICES as CODECS
+from ..cases import each
+from .cases import FOREIGN
 
 PACKAGES = {"pco": "pcodec.standalone", "zstd": "zstandard", "ans": "constriction"}
 
@@ -20,7 +22,7 @@ def test_a_missing_package_names_the_extra(name: str, monkeypatch: pytest.Monkey
         INDEX_CODECS[name]()
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("name", each(FOREIGN))
 @pytest.mark.parametrize("count", [2**16, 2**31, 2**40])
 def test_few_bytes_cannot_ask_for_memory(name: str, count: int) -> None:
     """Equal gaps take next to nothing, so that the stream alone would be no proof of them."""
@@ -29,7 +31,7 @@ def test_few_bytes_cannot_ask_for_memory(name: str, count: int) -> None:
         CODECS[name].decode(part, count, 2**40)
 
 
-@pytest.mark.parametrize("name", ["pco", "ans"])
+@pytest.mark.parametrize("name", each(["pco", "ans"]))
 def test_equal_gaps_take_a_byte_for_every_1024(name: str) -> None:
     indices = torch.arange(0, 3 * 2**20, 3)
     part = CODECS[name].encode(indices, 3 * 2**20, True)

@@ -15,20 +15,13 @@ from thinwire.kernels._triton import hash_to_range, mix64, mix_offset
 BLOCK = 256
 
 
-@triton.jit(do_not_specialize=["offset"])
-def _signed(x: tl.tensor, index: tl.tensor, offset: tl.tensor) -> tl.tensor:
+@triton.jit
+def _signed(x, index, offset):
     return tl.where((mix64(index, offset) & 1) != 0, x * -1.0, x)  # Triton's -x is 0 - x: never -0
 
 
 @triton.jit(do_not_specialize=["count", "buckets", "offset"])
-def _hash(
-    indices: tl.tensor,
-    bucket_of: tl.tensor,
-    count: tl.tensor,
-    buckets: tl.tensor,
-    offset: tl.tensor,
-    BLOCK: tl.constexpr,
-) -> None:
+def _hash(indices, bucket_of, count, buckets, offset, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     index = tl.load(indices + i, mask=i < count, other=0)
     bucket = hash_to_range(index, buckets, offset).to(tl.int32)
@@ -36,16 +29,7 @@ def _hash(
 
 
 @triton.jit(do_not_specialize=["buckets", "offset"])
-def _add_up(
-    indices: tl.tensor,
-    values: tl.tensor,
-    order: tl.tensor,
-    starts: tl.tensor,
-    row: tl.tensor,
-    buckets: tl.tensor,
-    offset: tl.tensor,
-    BLOCK: tl.constexpr,
-) -> None:
+def _add_up(indices, values, order, starts, row, buckets, offset, BLOCK: tl.constexpr):
     bucket = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     first = tl.load(starts + bucket, mask=bucket < buckets, other=0)
     end = tl.load(starts + bucket + 1, mask=bucket < buckets, other=0)
@@ -59,61 +43,49 @@ def _add_up(
     tl.store(row + bucket, total, mask=bucket < buckets)
 
 
-@triton.jit(do_not_specialize=["buckets", "offset"])
-def _estimate(
-    row: tl.tensor, index: tl.tensor, inside: tl.tensor, buckets: tl.tensor, offset: tl.tensor
-) -> tl.tensor:
-    found = tl.load(row + hash_to_range(index, buckets, offset), mask=inside, other=0)
-    return _signed(found, index, offset)
+@triton.jit
+def _estimate(table, offsets, j, index, inside, buckets):
+    """What row j says of each index."""
+    offset = tl.load(offsets + j)
+    at = j * buckets.to(tl.int64) + hash_to_range(index, buckets, offset)
+    return _signed(tl.load(table + at, mask=inside, other=0), index, offset)
 
 
-@triton.jit(do_not_specialize=["numel", "buckets"])
-def _median(
-    table: tl.tensor,
-    offsets: tl.tensor,
-    out: tl.tensor,
-    numel: tl.tensor,
-    buckets: tl.tensor,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
+@triton.jit
+def _median(table, offsets, index, inside, buckets, ROWS: tl.constexpr):
     """The estimate that half of the others come before; of equal ones, the earlier rows do."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < numel
-    middle = tl.zeros([BLOCK], dtype=out.dtype.element_ty)
+    middle = tl.zeros(index.shape, dtype=table.dtype.element_ty)
     for j in tl.static_range(ROWS):
-        mine = _estimate(table + j * buckets.to(tl.int64), i, inside, buckets, tl.load(offsets + j))
-        before = tl.zeros([BLOCK], dtype=tl.int32)
+        mine = _estimate(table, offsets, j, index, inside, buckets)
+        before = tl.zeros(index.shape, dtype=tl.int32)
         for k in tl.static_range(ROWS):
-            other = _estimate(
-                table + k * buckets.to(tl.int64), i, inside, buckets, tl.load(offsets + k)
-            )
+            other = _estimate(table, offsets, k, index, inside, buckets)
             if k < j:
                 before += (other <= mine).to(tl.int32)
             elif k > j:
                 before += (other < mine).to(tl.int32)
         middle = tl.where(before == ROWS // 2, mine, middle)
-    tl.store(out + i, middle, mask=inside)
+    return middle
+
+
+@triton.jit
+def _mean(table, offsets, inverse, index, inside, buckets, ROWS: tl.constexpr):
+    total = _estimate(table, offsets, 0, index, inside, buckets)
+    for j in tl.static_range(1, ROWS):
+        total += _estimate(table, offsets, j, index, inside, buckets)
+    return total * tl.load(inverse)
 
 
 @triton.jit(do_not_specialize=["numel", "buckets"])
-def _mean(
-    table: tl.tensor,
-    offsets: tl.tensor,
-    inverse: tl.tensor,
-    out: tl.tensor,
-    numel: tl.tensor,
-    buckets: tl.tensor,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
+def _recover(table, offsets, inverse, out, numel, buckets, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """The mean of the rows' estimates; without an `inverse` of their number, the median."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < numel
-    total = _estimate(table, i, inside, buckets, tl.load(offsets))
-    for j in tl.static_range(1, ROWS):
-        row = table + j * buckets.to(tl.int64)
-        total += _estimate(row, i, inside, buckets, tl.load(offsets + j))
-    tl.store(out + i, total * tl.load(inverse), mask=inside)
+    if inverse is None:
+        found = _median(table, offsets, i, inside, buckets, ROWS)
+    else:
+        found = _mean(table, offsets, inverse, i, inside, buckets, ROWS)
+    tl.store(out + i, found, mask=inside)
 
 
 def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int) -> Tensor:
@@ -142,12 +114,10 @@ def recover(table: Tensor, numel: int, seed: int, decode: str) -> Tensor:
     offsets = torch.tensor([mix_offset(seed + row) for row in range(rows)], device=table.device)
     if not numel:
         return out
-    grid = (triton.cdiv(numel, BLOCK),)
-    if decode == "median":
-        _median[grid](table, offsets, out, numel, buckets, rows, BLOCK)
-    else:
+    inverse = None
+    if decode == "mean":
         inverse = torch.tensor(1 / rows, dtype=table.dtype, device=table.device)
-        _mean[grid](
-            table, offsets, inverse, out, numel, buckets, rows, BLOCK, enable_fp_fusion=False
-        )
+    _recover[(triton.cdiv(numel, BLOCK),)](
+        table, offsets, inverse, out, numel, buckets, rows, BLOCK, enable_fp_fusion=False
+    )
     return out

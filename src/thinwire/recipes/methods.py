@@ -1,9 +1,6 @@
-"""Recipes: each method of the papers, and each baseline, as a few lines of the same pieces."""
+"""Each method of the papers, and each baseline, as a few lines of the same pieces."""
 
 import dataclasses
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from thinwire.auto import Auto, dense_way
 from thinwire.codec import (
@@ -27,9 +24,8 @@ from thinwire.collective import (
     SparCML,
     UnionAllReduce,
 )
-from thinwire.errors import RecipeError
 from thinwire.feedback import Momentum, NoFeedback, Residual
-from thinwire.notation import build_pieces, parse
+from thinwire.notation import build_pieces
 from thinwire.pipeline import Pipeline
 from thinwire.sparsify import (
     BlockTopK,
@@ -44,50 +40,10 @@ from thinwire.sparsify import (
     TopK,
 )
 
-Builder = Callable[..., Pipeline]
-
 
 def dense() -> Pipeline:
     """Allreduce of the whole gradient: what all others are measured against."""
     return dense_way(NoFeedback())
-
-
-def auto(
-    density: float = 0.01,
-    choices: Sequence[str] = (
-        "bf16",
-        "topk",
-        "topk-dsa",
-        "gtopk",
-        "ok-topk",
-        "union",
-        "omnireduce",
-    ),
-    codec: str = "rice+bf16",
-    trial: int = 3,
-) -> Auto:
-    """Dense, or whatever is faster: chosen for each bucket from measured costs, never slower.
-
-    `choices` are names, which get `density`, or written recipes; all keep what was not sent in a
-    residual. Those that send bytes are also considered with `codec`, and `union` in 16 bits; not
-    so with an empty `codec`.
-    """
-    ways = {name: _with_density(name, density) for name in choices}
-    ways = {n: dataclasses.replace(way, feedback=Residual()) for n, way in ways.items()}
-    coded = {
-        f"{name} | {codec}": dataclasses.replace(way, **build_pieces({"codec": codec}))
-        for name, way in ways.items()
-        if codec and way.collective.takes == "bytes"
-    }
-    halved = {
-        f"{name} | bf16": dataclasses.replace(
-            way, collective=dataclasses.replace(way.collective, dtype="bf16")
-        )
-        for name, way in ways.items()
-        if codec and isinstance(way.collective, UnionAllReduce)
-    }
-    choose = Auto.between(dense(), ways | coded | halved, trial)
-    return dataclasses.replace(choose, coo=AllGather())
 
 
 def fp16() -> Pipeline:
@@ -241,73 +197,3 @@ def deepreduce(
     """
     pieces = build_pieces({"codec": {"index": index, "value": value}})
     return Pipeline(Nonzero() if sparse else TopK(density), **pieces)
-
-
-RECIPES: dict[str, Builder] = {
-    build.__name__.replace("_", "-"): build
-    for build in (
-        dense, auto, fp16, bf16, topk, randomk, dgc, dragonn, mstopk, gaussiank, signsgd, terngrad,
-        qsgd, topk_dsa, omnireduce, union, s2, parallax, gtopk, ok_topk, sketchml, skcompress,
-        deepreduce,
-    )
-} | {"3lc": three_lc}  # fmt: skip
-
-
-def recipes() -> tuple[str, ...]:
-    """The names that `recipe` knows."""
-    return tuple(RECIPES)
-
-
-def recipe(name: str, **settings: Any) -> Pipeline:
-    """A recipe by name. Settings are the recipe's own, or fields of `Pipeline` to put in place.
-
-    >>> recipe("topk", density=0.02, unit="model").sparsifier
-    TopK(density=0.02)
-    """
-    if name not in RECIPES:
-        raise RecipeError(f"unknown recipe {name!r}; there are {', '.join(RECIPES)}")
-    builder = RECIPES[name]
-    own = inspect.signature(builder).parameters
-    general = [field.name for field in dataclasses.fields(Pipeline)]
-    for key in settings:
-        if key not in own and key not in general:
-            allowed = ", ".join([*own, *general])
-            raise RecipeError(f"recipe {name!r} has no setting {key!r}; it has {allowed}")
-    built = builder(**{k: v for k, v in settings.items() if k in own})
-    replaced = {k: v for k, v in settings.items() if k not in own}
-    return dataclasses.replace(built, **build_pieces(replaced))
-
-
-def _with_density(name: str, density: float) -> Pipeline:
-    """A recipe by name, with the density if it has one; or as it is written."""
-    takes = name in RECIPES and "density" in inspect.signature(RECIPES[name]).parameters
-    return recipe(name, density=density) if takes else resolve(name)
-
-
-def resolve(given: Pipeline | str | Mapping[str, Any]) -> Pipeline:
-    """A pipeline from any of the ways to write one.
-
-    A pipeline itself; a name, `"topk"`, or with settings, `"topk(0.01)"`; four pieces,
-    `"topk(0.01) | raw+bf16 | allgather | residual"`; a dict, or JSON or YAML of one, with the
-    key `recipe` or with the fields of `Pipeline`.
-    """
-    if isinstance(given, Pipeline):
-        return given
-    fields = parse(given)
-    if "recipe" not in fields and "choices" in fields:
-        choices = {label: resolve(choice) for label, choice in fields.pop("choices").items()}
-        trial = fields.pop("trial", 3)
-        return Auto.between(resolve(fields), choices, trial)
-    if "recipe" not in fields:
-        known = [field.name for field in dataclasses.fields(Pipeline)]
-        for key in fields:
-            if key not in known:
-                raise RecipeError(f"unknown field {key!r}; a recipe has {', '.join(known)}")
-        return Pipeline(**build_pieces(fields))
-    name, positional = fields.pop("recipe"), fields.pop("args", ())
-    if name in RECIPES:
-        own = list(inspect.signature(RECIPES[name]).parameters)
-        if len(positional) > len(own):
-            raise RecipeError(f"recipe {name!r} takes at most {len(own)} settings: {own}")
-        fields = dict(zip(own, positional, strict=False)) | fields
-    return recipe(name, **fields)

@@ -1,0 +1,74 @@
+"""How long one piece of work takes: on a GPU by its own clock, on the CPU by the process's."""
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from thinwire.bench.common import Spread
+from thinwire.bench.kernels_ops import FloorKind, Work
+
+LEAST_CALLS, MOST_CALLS = 5, 200
+HEAD_START = 1 << 20  # cycles of the GPU for each call: 0.6 ms, in which the host queues it
+
+
+def measure_floors(n: int, device: torch.device, seconds: float) -> dict[FloorKind, Spread]:
+    """Seconds of the three plain passes over n elements."""
+    a, b = torch.ones(n, device=device), torch.zeros(n, device=device)
+    passes: dict[FloorKind, Work] = {"read": a.sum, "rmw": lambda: a.add_(b), "fill": b.zero_}
+    return {kind: measure(work, device, seconds)[1] for kind, work in passes.items()}
+
+
+def measure(
+    work: Work, device: torch.device, seconds: float, from_idle: bool = False
+) -> tuple[float, Spread, int]:
+    """Seconds of the first call; the spread of the others; how many there were."""
+    clock = _cpu_seconds
+    if device.type == "cuda":
+        clock = _gpu_seconds_from_idle if from_idle else _gpu_seconds
+    start = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    first = time.perf_counter() - start
+    once = max(clock(work, 1)[0], 1e-7)
+    calls = round(min(max(seconds / once, LEAST_CALLS), MOST_CALLS))
+    return first, Spread.of(clock(work, calls)), calls
+
+
+def _gpu_seconds_from_idle(work: Work, calls: int) -> list[float]:
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    found = []
+    for _ in range(calls):
+        torch.cuda.synchronize()
+        before.record()
+        work()
+        after.record()
+        after.synchronize()
+        found.append(before.elapsed_time(after) / 1000)
+    return found
+
+
+def _gpu_seconds(work: Work, calls: int) -> list[float]:
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+              for _ in range(calls)]  # fmt: skip
+    torch.cuda._sleep(HEAD_START * calls)
+    for before, after in events:
+        before.record()
+        work()
+        after.record()
+    torch.cuda.synchronize()
+    return [before.elapsed_time(after) / 1000 for before, after in events]
+
+
+def _cpu_seconds(work: Work, calls: int) -> list[float]:
+    """The process's own time leaves out what others took, but adds up all threads'."""
+    clock: Callable[[], float] = (
+        time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    )
+    found = []
+    for _ in range(calls):
+        start = clock()
+        work()
+        found.append(clock() - start)
+    return found
