@@ -55,6 +55,8 @@ bench: setup
 	  --json $(RESULTS)/train-dragonn.json
 	$(TRAIN) --models resnet18 --workers 4 --rates 1gbit --overlap on,off \
 	  --recipes torch-bf16,topk,ok-topk,union,auto --json $(RESULTS)/train-resnet18.json
+	$(TRAIN) --models resnet18 --workers 4 --rates none --steps 40 --recipes dense,auto \
+	  --json $(RESULTS)/train-loopback.json
 	$(TRAIN) --models vgg16,gpt2 --workers 4 --rates 1gbit --steps 3 \
 	  --recipes torch-bf16,topk,ok-topk,union --json $(RESULTS)/train-large.json
 	$(TRAIN) --models digits,text --workers 4 --rates 100mbit \

@@ -16,12 +16,17 @@ class Spread:
     low: float
     high: float
     iqr: float
+    mean: float
 
     @classmethod
     def of(cls, measured: Sequence[float]) -> "Spread":
         quarters = statistics.quantiles(measured, n=4) if len(measured) > 1 else [0.0, 0.0, 0.0]
         return cls(
-            statistics.median(measured), min(measured), max(measured), quarters[2] - quarters[0]
+            median=statistics.median(measured),
+            low=min(measured),
+            high=max(measured),
+            iqr=quarters[2] - quarters[0],
+            mean=statistics.fmean(measured),
         )
 
 

@@ -5,10 +5,10 @@ elements measured in the same run: a read (sum), a read-modify-write (a += b) or
 do the same work in torch operations.
 
 `seconds` is the median on a GPU, by its own clock, and the least on the CPU: of the process's time
-on one thread, of the wall clock on several. `first_seconds` is the first call's, compilation
-included; `cold` says that nothing compiled was at hand. On a GPU the host has a head start, as it
-has in training: launches are not measured, except of work that makes the host wait, and
-of whole recipes.
+on one thread, of the wall clock on several. Of whole recipes it is the mean, as in `stats()`: some
+of their steps do more than others. `first_seconds` is the first call's, compilation included;
+`cold` says that nothing compiled was at hand. On a GPU the host has a head start, as it has in
+training: launches are not measured, except of work that makes the host wait, and of whole recipes.
 
 Also a module, for machines without the command line: `python -m thinwire.bench.kernels`.
 """
@@ -31,7 +31,7 @@ from thinwire.bench.common import Quiet, Spread, Watcher
 from thinwire.bench.kernels_encode import ENCODE
 from thinwire.bench.kernels_ops import KERNELS, FloorKind, Inputs, Op
 from thinwire.bench.kernels_plot import draw
-from thinwire.bench.kernels_timing import measure, measure_floors
+from thinwire.bench.kernels_timing import Stepped, measure, measure_floors
 from thinwire.bench.reading import elements, listed, number, whole
 from thinwire.errors import ThinwireError
 from thinwire.kernels import Implementation, chosen
@@ -108,12 +108,15 @@ def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
 
 def _row(case: Case, inputs: Inputs, floors: dict[FloorKind, Spread], settings: Settings) -> Row:
     op, device = case.op, inputs.device
-    first, spread, calls = measure(op.prepare(inputs), device, settings.seconds, op.from_idle)
+    work = op.prepare(inputs)
+    first, spread, calls = measure(work, device, settings.seconds)
     on_gpu = device.type == "cuda"
     plain = floors[op.floor]
     share = op.bytes(inputs) / (FLOOR_BYTES[op.floor] * case.n)
     floor = share * (plain.median if on_gpu else plain.low)
     seconds = spread.median if on_gpu else spread.low
+    if isinstance(work, Stepped):
+        seconds = spread.mean
     return {
         "op": op.name,
         "payloads": op.payloads,

@@ -107,7 +107,6 @@ class Op:
     prepare: Callable[[Inputs], Work]
     package: str | None = None  # of the kernel, which says who "ours" is
     payloads: int | None = None  # that are decoded, for operations that decode several
-    from_idle: bool = False  # the device waits for each call's launches
 
 
 def _elements(bytes_each: int) -> Callable[[Inputs], int]:

@@ -1,11 +1,13 @@
 """Roofline: every kernel's time against the time its bytes take."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 from thinwire.results import Row
 
 RATIOS = (1, 2, 10)
+COLUMNS = 4  # of the legend
 
 
 def draw(rows: list[Row], path: Path) -> None:
@@ -15,13 +17,15 @@ def draw(rows: list[Row], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(11, 7), constrained_layout=True)
+    series = sorted(_series(rows).items())
+    size = (11, 6 + 0.2 * math.ceil(len(series) / COLUMNS))  # inches, with room for the legend
+    figure, axes = plt.subplots(figsize=size, layout="constrained")
     floors = sorted(row["floor_seconds"] for row in rows)
     for ratio in RATIOS if rows else ():
         ends = [1e3 * floors[0], 1e3 * floors[-1]]
         axes.plot(ends, [ratio * end for end in ends], color="0.7", lw=1, zorder=0)
         axes.annotate(f"{ratio} × floor", (ends[1], ratio * ends[1]), color="0.5", fontsize=8)
-    for place, (label, members) in enumerate(sorted(_series(rows).items())):
+    for place, (label, members) in enumerate(series):
         axes.scatter(
             [1e3 * row["floor_seconds"] for row in members],
             [1e3 * row["seconds"] for row in members],
@@ -31,7 +35,7 @@ def draw(rows: list[Row], path: Path) -> None:
     axes.set(xscale="log", yscale="log", xlabel="floor, ms", ylabel="measured, ms")
     axes.set_title("Kernels against the bytes they must move")
     if rows:
-        axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
+        figure.legend(fontsize=8, loc="outside lower center", ncols=COLUMNS)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)

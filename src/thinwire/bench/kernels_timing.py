@@ -1,7 +1,8 @@
 """How long one piece of work takes: on a GPU by its own clock, on the CPU by the process's."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -19,34 +20,50 @@ def measure_floors(n: int, device: torch.device, seconds: float) -> dict[FloorKi
     return {kind: measure(work, device, seconds)[1] for kind, work in passes.items()}
 
 
-def measure(
-    work: Work, device: torch.device, seconds: float, from_idle: bool = False
-) -> tuple[float, Spread, int]:
+def measure(work: Work, device: torch.device, seconds: float) -> tuple[float, Spread, int]:
     """Seconds of the first call; the spread of the others; how many there were."""
-    clock = _cpu_seconds
-    if device.type == "cuda":
-        clock = _gpu_seconds_from_idle if from_idle else _gpu_seconds
+    on_gpu = device.type == "cuda"
+    if isinstance(work, Stepped):
+        work.between()
     start = time.perf_counter()
     work()
-    if device.type == "cuda":
+    if on_gpu:
         torch.cuda.synchronize(device)
     first = time.perf_counter() - start
-    once = max(clock(work, 1)[0], 1e-7)
+    once = max(_clock(work, on_gpu, 1)[0], 1e-7)
     calls = round(min(max(seconds / once, LEAST_CALLS), MOST_CALLS))
-    return first, Spread.of(clock(work, calls)), calls
+    return first, Spread.of(_clock(work, on_gpu, calls)), calls
 
 
-def _gpu_seconds_from_idle(work: Work, calls: int) -> list[float]:
-    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    found = []
+@runtime_checkable
+class Stepped(Protocol):
+    """Work that changes what it works on, and so has something to do before it is done again."""
+
+    def between(self) -> None:
+        """Not timed."""
+
+    def __call__(self) -> object: ...
+
+
+def _clock(work: Work, on_gpu: bool, calls: int) -> list[float]:
+    if isinstance(work, Stepped):
+        return list(_seconds_by_step(work, on_gpu, calls))
+    return _gpu_seconds(work, calls) if on_gpu else _cpu_seconds(work, calls)
+
+
+def _seconds_by_step(work: Stepped, on_gpu: bool, calls: int) -> Iterator[float]:
     for _ in range(calls):
+        work.between()
+        if not on_gpu:
+            yield from _cpu_seconds(work, 1)
+            continue
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         before.record()
         work()
         after.record()
         after.synchronize()
-        found.append(before.elapsed_time(after) / 1000)
-    return found
+        yield before.elapsed_time(after) / 1000
 
 
 def _gpu_seconds(work: Work, calls: int) -> list[float]:
