@@ -46,7 +46,9 @@ bench: setup
 	  --recipes "$(PEERS),$(SPARSE),$(HALVED)" --json $(RESULTS)/sync-peers-4.json
 	$(SYNC) --n 25.6m --workers 8 --rates 1gbit --density 0.001 \
 	  --recipes $(PEERS),$(SPARSE) --json $(RESULTS)/sync-peers-8.json
-	$(SYNC) --n 1m,8m,25.6m --workers 4 --rates none,1gbit --density 0.01 --steps 9 \
+	$(SYNC) --n 1m,8m,25.6m --workers 4 --rates none --density 0.01 --steps 31 \
+	  --recipes dense,auto,$(SPARSE) --json $(RESULTS)/sync-auto-loopback.json
+	$(SYNC) --n 1m,8m,25.6m --workers 4 --rates 1gbit --density 0.01 --steps 9 \
 	  --recipes dense,auto,$(SPARSE) --json $(RESULTS)/sync-auto-fast.json
 	$(SYNC) --n 1m,8m,25.6m --workers 4 --rates 100mbit --density 0.01 --steps 3 --warmup 1 \
 	  --recipes dense,auto,$(SPARSE) --json $(RESULTS)/sync-auto-slow.json

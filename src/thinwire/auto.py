@@ -77,7 +77,7 @@ class Auto(Pipeline):
         return (DENSE, *(label for label, _ in self.choices))
 
     def way(self, label: str) -> Pipeline:
-        """The pipeline of a choice; a label of another time, from a checkpoint, is dense."""
+        """The pipeline of a choice; the dense one of any other label."""
         for known, choice in self.choices:
             if known == label:
                 return replace(choice, warm_up=self.warm_up)

@@ -79,6 +79,7 @@ class Chooser:
         loaded: Mapping[str, str] | None = None,
     ) -> None:
         self.auto, self.comm, self.nodes = auto, comm, nodes
+        self._ways = {label: auto.way(label) for label in auto.labels}
         self.decision: Decision | None = None
         self._steps = 0
         self._units: dict[str, Unit] = {}  # of this step, by their first tensor's name
@@ -130,7 +131,8 @@ class Chooser:
         return self._units.items() if self._measuring else ()
 
     def _way(self, names: tuple[str, ...]) -> Pipeline:
-        return self.auto.way(self.choice.get(names[0], DENSE))
+        label = self.choice.get(names[0], DENSE)
+        return self._ways.get(label, self._ways[DENSE])  # a checkpoint may be of another time
 
     def _must_flush(self, unit: Unit, way: Pipeline) -> bool:
         """Whether what waits has no place in the new way, and so must be sent first."""
@@ -215,7 +217,7 @@ class Chooser:
         device = next(iter(self._units.values())).spec.device
         network = measure_network(self.comm, device, self.nodes)
         units = [PlannedUnit(u.names, u.spec.numel, 1.0) for u in self._units.values()]
-        ways = {label: self.auto.way(label) for label in self.auto.labels}
+        ways = self._ways
 
         def seconds(label: str, costs: Costs | None) -> dict[str, float]:
             paid = (unit_cost(ways[label], u, self.comm.size, network, costs) for u in units)
