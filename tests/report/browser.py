@@ -10,6 +10,7 @@ import pytest
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
 PHONE = 375  # pixels
+ATTEMPTS = 5
 
 
 @contextmanager
@@ -23,3 +24,16 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
         yield browser
         browser.close()
+
+
+def screenshot(target: Any) -> bytes:
+    """Of a page or an element. A busy Chromium at times cannot capture what it has just loaded."""
+    from playwright.sync_api import Error
+
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return bytes(target.screenshot())
+        except Error as error:
+            if "Unable to capture screenshot" not in str(error):
+                raise
+    return bytes(target.screenshot())

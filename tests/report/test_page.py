@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extras import CLI, needs
-from report.browser import PHONE, chromium
+from report.browser import PHONE, chromium, screenshot
 from report.samples import colours
 
 pytestmark = needs(*CLI, "matplotlib")
@@ -40,7 +40,7 @@ def test_it_loads_without_errors_and_no_figure_is_blank(page: Any) -> None:
     charts = page.locator("svg.chart").all()
     assert len(charts) == 26
     for chart in charts:
-        assert colours(chart.screenshot()) > 10, chart.get_attribute("aria-label")
+        assert colours(screenshot(chart)) > 10, chart.get_attribute("aria-label")
 
 
 def test_the_text_filter_hides_rows_and_fades_their_lines(page: Any) -> None:
@@ -89,7 +89,7 @@ def test_dark_and_light_are_both_served(page: Any) -> None:
     def seen(scheme: str) -> tuple[str, bytes]:
         page.emulate_media(color_scheme=scheme)
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        return paper, page.locator("svg.chart").first.screenshot()
+        return paper, screenshot(page.locator("svg.chart").first)
 
     light, dark = seen("light"), seen("dark")
     assert light[0] != dark[0] and light[1] != dark[1]
@@ -111,7 +111,7 @@ def test_figures_can_be_saved(page: Any, browser: Any, tmp_path: Path, form: str
         if form == "svg":  # alone it has no page to take colours from
             assert b"var(--" not in saved.read_bytes()
             viewer.goto(saved.as_uri())
-        assert colours(saved.read_bytes() if form == "png" else viewer.screenshot()) > 10
+        assert colours(saved.read_bytes() if form == "png" else screenshot(viewer)) > 10
     viewer.close()
 
 
