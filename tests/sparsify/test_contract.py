@@ -80,7 +80,7 @@ each_device = pytest.mark.parametrize("device", DEVICES)
 each = pytest.mark.parametrize("name", list(BUILD))
 each_sparse = pytest.mark.parametrize("name", SPARSE)
 # Derandomised: a failure here is a bug to reproduce, not a matter of luck.
-some = settings(max_examples=50, deadline=None, derandomize=True)
+some = settings(max_examples=120, deadline=None, derandomize=True)
 few = settings(some, max_examples=20)
 
 
