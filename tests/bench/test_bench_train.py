@@ -319,8 +319,8 @@ def test_on_links_bytes_come_from_their_counters() -> None:
     )
     results = ResultFile(None)
     assert run(settings, results, Quiet()) == []
-    # Not after one step: what a rank sent last may still wait in its link, headers weigh less.
+    # What a rank sent last may still wait in its link when its step is over: some 70 KB of 6.5 MB.
     dense = next(row for row in results.rows if row["step"] == 6 and row["peer"])
     assert dense["rate"] == 1000 and dense["nodes"] == 2
     payload = 6 * 4 * dense["parameters"]  # 2 (P-1)/P of them at P = 2
-    assert payload < dense["bytes_sent_per_rank"] < 1.5 * payload
+    assert 0.95 * payload < dense["bytes_sent_per_rank"] < 1.5 * payload
