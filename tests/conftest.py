@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
-from cluster import Cluster
+from support.cluster import Cluster
 
 # "quick" draws the same examples every time and reports what it drew; "deep", by
 # --hypothesis-profile=deep, looks for new ones and makes those that fail small. Neither looks

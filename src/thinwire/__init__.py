@@ -5,6 +5,9 @@ It exchanges a small part of each gradient and keeps the rest for later:
     handle = thinwire.compress(ddp_model, thinwire.recipe("topk", density=0.01))
 """
 
+from thinwire.cookbook import recipe, recipes, resolve
+from thinwire.cookbook.notation import to_dict
+from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import (
     DisagreementError,
     ExchangeError,
@@ -14,12 +17,9 @@ from thinwire.errors import (
     WireFormatError,
 )
 from thinwire.frontends import Handle, compress
-from thinwire.notation import to_dict
+from thinwire.frontends.functional import sparse_all_reduce
 from thinwire.pipeline import Pipeline
-from thinwire.policy import WarmUp
-from thinwire.recipes import recipe, recipes, resolve
-from thinwire.reduce import sparse_all_reduce
-from thinwire.synchronizer import Synchronizer
+from thinwire.schedule import WarmUp
 from thinwire.types import Reduced, Sparse, StepContext, TensorSpec
 
 __version__ = "0.1.0"

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from thinwire.codec import Pair
 from thinwire.collective import AllGather, Dense
-from thinwire.collective.xi import xi
-from thinwire.density import target_count
+from thinwire.collective.oktopk.xi import xi
 from thinwire.errors import ExchangeError, RecipeError
 from thinwire.feedback import NoFeedback, Residual
-from thinwire.pending import Pending
-from thinwire.policy import WarmUp
+from thinwire.kernels.lazy_sum import LazySum
+from thinwire.schedule import WarmUp
+from thinwire.settings import target_count
 from thinwire.sparsify import Everything, TopK
 from thinwire.types import (
     AnyCodec,
@@ -188,7 +188,7 @@ class Prepared:
 class Accumulates(Protocol):
     """A feedback that can hand out its sum before it is added up."""
 
-    def pending(self, grad: Tensor, state: State, clear: bool = False) -> Pending:
+    def pending(self, grad: Tensor, state: State, clear: bool = False) -> LazySum:
         """What `before` returns, still to be added up; `clear` leaves zeros in `grad`."""
 
 
@@ -196,7 +196,7 @@ class Accumulates(Protocol):
 class AddsUp(Protocol):
     """A sparsifier that can add up what it selects from."""
 
-    def select_from(self, x: Pending, state: State, ctx: StepContext) -> Selection:
+    def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Selection:
         """As `select`, before `x` is added up: the same elements, bit for bit."""
 
 

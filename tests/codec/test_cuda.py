@@ -5,11 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from support.codec.cases import PAIRS, bits_of, context, random_sparse, random_values
 from thinwire.codec import BloomIndex, Pair
 from thinwire.codec.index.bloom import POLICIES, Policy
 from thinwire.types import Selection, Sparse
-
-from .cases import PAIRS, bits_of, context, random_sparse, random_values
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from support.codec import fuzz
 from thinwire.errors import WireFormatError
-
-from . import fuzz
 
 
 def test_a_short_run() -> None:

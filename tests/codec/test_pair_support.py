@@ -3,13 +3,12 @@
 import pytest
 import torch
 
+from support.codec.cases import context, random_sparse, random_values
 from thinwire.codec import BitmapIndex, BloomIndex, FitPolyValue, Pair, QsgdValue
 from thinwire.codec.container import HEADER_BYTES
 from thinwire.codec.index.bloom import POLICIES, Policy
 from thinwire.errors import WireFormatError
 from thinwire.types import Sparse, StepContext
-
-from .cases import context, random_sparse, random_values
 
 EXACT: list[Policy] = ["p0", "p1", "p2", "leftmost"]  # values at their own places
 FPR = 0.05

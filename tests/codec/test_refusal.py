@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from support.codec.cases import PAIRS, VALUES, context, random_sparse, random_values
 from thinwire.codec import INDEX_CODECS, Pair, RawIndex, RawValue, ValueCodec
 from thinwire.codec.container import HEADER_BYTES, Header, pack, unpack
 from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.checksum import checksum
 from thinwire.types import Sparse
-
-from .cases import PAIRS, VALUES, context, random_sparse, random_values
 
 
 def as_wire(data: bytes) -> Tensor:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from support.codec.cases import LEFT_OUT, at_hand
 from thinwire.codec import (
     INDEX_CODECS,
     VALUE_CODECS,
@@ -13,8 +14,6 @@ from thinwire.codec import (
     value_by_id,
 )
 from thinwire.errors import WireFormatError
-
-from .cases import LEFT_OUT, at_hand
 
 
 def test_names_and_ids_are_one_to_one() -> None:

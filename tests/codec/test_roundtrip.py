@@ -5,9 +5,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 
+from support.codec.cases import PAIRS, bits_of, context, random_sparse, random_values, selections
 from thinwire.types import Codec, Selection, Sparse
-
-from .cases import PAIRS, bits_of, context, random_sparse, random_values, selections
 
 LAWFUL = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from thinwire.codec.linear import CountSketch
-from thinwire.collective import GroupCommunicator
+from thinwire.codec.sketch import CountSketch
+from thinwire.comm import GroupCommunicator
 from thinwire.errors import RecipeError
 from thinwire.types import LinearCodec, Sparse, StepContext
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.codec.cases import VALUES, random_values, squared
 from thinwire.codec import QsgdValue, SignValue, ValueCodec
-
-from .cases import VALUES, random_values, squared
 
 UNBIASED = [name for name, codec in VALUES.items() if codec.unbiased and not codec.lossless]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from collective import ranks
+from support.collective import ranks
 
 
 @pytest.mark.parametrize("size", range(1, 9))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from collective import ranks
+from support.collective import ranks
 from thinwire.collective import Dense
 from thinwire.errors import RecipeError
 

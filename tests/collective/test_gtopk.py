@@ -6,11 +6,11 @@ import time
 import pytest
 import torch
 
-from collective import laws
-from collective.laws import Case
+from support.collective import laws
+from support.collective.laws import Case
 from thinwire.codec import Pair
-from thinwire.collective import GroupCommunicator
 from thinwire.collective.gtopk import GTopK
+from thinwire.comm import GroupCommunicator
 from thinwire.errors import RecipeError
 from thinwire.feedback import Momentum, Residual
 from thinwire.pipeline import Pipeline

@@ -9,14 +9,14 @@ import torch
 import thinwire as tw
 from thinwire.codec import Pair
 from thinwire.codec.value import Bf16Value, Fp16Value, QsgdValue
-from thinwire.collective import GroupCommunicator
-from thinwire.collective._oktopk_balance import Shares
-from thinwire.collective._oktopk_regions import agree
-from thinwire.collective._oktopk_threshold import keep, kth_largest, magnitude_bits, quotas
-from thinwire.collective.oktopk import OkTopk
-from thinwire.collective.xi import xi
+from thinwire.collective.oktopk import OkTopK
+from thinwire.collective.oktopk.balance import Shares
+from thinwire.collective.oktopk.regions import agree
+from thinwire.collective.oktopk.threshold import keep, kth_largest, magnitude_bits, quotas
+from thinwire.collective.oktopk.xi import xi
+from thinwire.comm import GroupCommunicator
 from thinwire.errors import RecipeError
-from thinwire.sparsify import Reuse
+from thinwire.sparsify import ReusedThreshold
 from thinwire.types import Sparse, StepContext
 
 CODECS = {
@@ -92,7 +92,7 @@ def exchanges(group, rank, size, cases, codecs, settings=None):
 def one_exchange(comm, case, codec, k=K, **settings):
     rank, size = comm.rank, comm.size
     everyone = [selection(case, r, size, k=k) for r in range(size)]
-    mine, collective = everyone[rank], OkTopk(k / NUMEL, **settings)
+    mine, collective = everyone[rank], OkTopK(k / NUMEL, **settings)
     reduced = collective.exchange(mine, CODECS[codec], context(comm))
     again = collective.exchange(mine, CODECS[codec], context(comm))
     total, delivered = reduced.total, reduced.delivered
@@ -154,7 +154,7 @@ def volume(comm, case):
     mine, memory, sent, received = selection(case, comm.rank, comm.size), {}, [], []
     for step in range(2):
         before = comm.traffic.sent, comm.traffic.received
-        total = OkTopk(K / NUMEL).exchange(mine, Pair(), context(comm, step, memory)).total
+        total = OkTopK(K / NUMEL).exchange(mine, Pair(), context(comm, step, memory)).total
         sent.append(comm.traffic.sent - before[0])
         received.append(comm.traffic.received - before[1])
     selected = [count for (count,) in comm.all_gather_meta([mine.count])]
@@ -245,7 +245,7 @@ class Counting:
 
 def reductions(group, rank, size, steps, case_at):
     comm, memory, seen = Counting(GroupCommunicator(group)), {}, []
-    collective = OkTopk(K / NUMEL, boundary_interval=6, threshold_interval=4)
+    collective = OkTopK(K / NUMEL, boundary_interval=6, threshold_interval=4)
     for step in range(steps):
         before = comm.reductions
         mine = selection(case_at(step), rank, size, step=step)
@@ -310,9 +310,9 @@ def train(group, rank, size, steps, settings, codec="raw", scale=1.0):
     """Counts of nonzero updates over a run with residuals, which lose nothing on the way."""
     numel, density = 30_000, 0.01
     pipeline = tw.Pipeline(
-        sparsifier=Reuse(density),
+        sparsifier=ReusedThreshold(density),
         codec=CODECS[codec],
-        collective=OkTopk(density, **settings),
+        collective=OkTopK(density, **settings),
         unit="model",
         bypass=0,
     )
@@ -361,7 +361,8 @@ def test_conserves_through_the_pipeline_with_lossy_codecs(cluster, codec):
 def resumed(group, rank, size):
     def fresh():
         return tw.Synchronizer(
-            tw.Pipeline(Reuse(0.02), collective=OkTopk(0.02), unit="model", bypass=0), group
+            tw.Pipeline(ReusedThreshold(0.02), collective=OkTopK(0.02), unit="model", bypass=0),
+            group,
         )
 
     def steps(sync, which):
@@ -389,7 +390,7 @@ def with_memory(group, rank, size, memory, step):
     comm = Counting(GroupCommunicator(group))
     memory = {key: value.clone() for key, value in memory.items()}
     mine = selection("uniform", rank, size)
-    total = OkTopk(K / NUMEL).exchange(mine, Pair(), context(comm, step, memory)).total
+    total = OkTopK(K / NUMEL).exchange(mine, Pair(), context(comm, step, memory)).total
     return memory, total.count, comm.reductions
 
 
@@ -417,7 +418,7 @@ def small(comm, numel, picks, density, dense):
     mine = everyone[rank].to_dense() if dense else everyone[rank]
     memory = {}
     for step in range(3):
-        reduced = OkTopk(density).exchange(mine, Pair(), context(comm, step, memory))
+        reduced = OkTopK(density).exchange(mine, Pair(), context(comm, step, memory))
         same_everywhere(reduced.total, comm)
         exact = sum((s.to_dense() for s in everyone), torch.zeros(numel, dtype=torch.float64))
         kept = reduced.total.indices
@@ -460,7 +461,7 @@ def huge(group, rank, size):
     own = 2**33 + rank + 1
     indices = torch.tensor([3, 2**31, 2**33 - 1, 2**33, own * 2 - 2 - rank, numel - 1]).unique()
     mine = Sparse(indices, torch.ones(indices.numel()), numel)
-    reduced = OkTopk(4 / numel).exchange(mine, Pair(), context(comm))
+    reduced = OkTopK(4 / numel).exchange(mine, Pair(), context(comm))
     # Five indices are everyone's; among equals the first four are kept.
     assert reduced.total.values.tolist() == [size] * 4
     assert set(reduced.total.indices.tolist()) < {3, 2**31, 2**33 - 1, 2**33, numel - 1}
@@ -477,7 +478,7 @@ def test_indices_beyond_32_bits_cost_no_memory(cluster, size):
 def rows_and_disorder(group, rank, size):
     comm = GroupCommunicator(group)
     rows = Sparse(torch.tensor([4, 1]), torch.ones(2, 3), 30, ordered=False)
-    reduced = OkTopk(1.0).exchange(rows, Pair(), context(comm, density=0.2))
+    reduced = OkTopK(1.0).exchange(rows, Pair(), context(comm, density=0.2))
     return reduced.total.indices.tolist(), reduced.total.values.tolist()
 
 
@@ -544,7 +545,7 @@ def lossy_index(group, rank, size):
         lossless = False
 
     with pytest.raises(RecipeError, match="lossless index codec"):
-        OkTopk().exchange(
+        OkTopK().exchange(
             selection("uniform", 0, 1), Pair(Vague()), context(GroupCommunicator(group))
         )
 
@@ -568,4 +569,4 @@ def test_indices_must_come_back_as_they_were(cluster):
 )
 def test_refuses_settings_that_make_no_sense(settings):
     with pytest.raises(RecipeError, match=next(iter(settings))):
-        OkTopk(**settings)
+        OkTopK(**settings)

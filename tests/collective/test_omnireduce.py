@@ -2,8 +2,8 @@
 
 import pytest
 
-from collective import laws
-from collective.laws import Case
+from support.collective import laws
+from support.collective.laws import Case
 from thinwire.codec import Pair, SignValue
 from thinwire.collective.omnireduce import OmniReduce
 from thinwire.errors import RecipeError

@@ -8,11 +8,12 @@ import torch
 import torch.distributed as dist
 
 import thinwire as tw
-from collective import laws
+from support.collective import laws
 from thinwire.bench.sockets import socket_bytes
 from thinwire.codec import Pair
-from thinwire.codec.linear import CountSketch
-from thinwire.collective import GroupCommunicator, SketchAllReduce
+from thinwire.codec.sketch import CountSketch
+from thinwire.collective import SketchAllReduce
+from thinwire.comm import GroupCommunicator
 from thinwire.errors import RecipeError
 from thinwire.types import Sparse, StepContext
 

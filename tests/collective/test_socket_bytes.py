@@ -14,7 +14,8 @@ import torch.distributed as dist
 
 from thinwire.bench.sockets import socket_bytes
 from thinwire.codec import INDEX_CODECS, VALUE_CODECS, Pair
-from thinwire.collective import AllGather, GroupCommunicator, GTopK, OkTopk
+from thinwire.collective import AllGather, GTopK, OkTopK
+from thinwire.comm import GroupCommunicator
 from thinwire.types import Sparse, StepContext
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's struct tcp_info")
@@ -103,7 +104,7 @@ def test_oktopk_moves_6k_words_whatever_the_number_of_ranks(cluster, size):
     messages = 4 * size * PER_MESSAGE  # split, balance, gather, counts
     # Values are drawn anew, so the second step may still evaluate its threshold: 4 digits.
     histograms = 4 * (2048 + 600) * 2 * (size - 1) / size * 2
-    for case, results in each_case(cluster, size, OkTopk(K / N), 2):
+    for case, results in each_case(cluster, size, OkTopK(K / N), 2):
         k = max(K, results[0][1][2])
         formula = 6 * k * (size - 1) / size * WORD
         for way in (0, 1):
@@ -119,7 +120,7 @@ def coded_bytes(group, rank, size, codec):
         ctx = StepContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
         dist.barrier(group)
         before = socket_bytes()
-        OkTopk(K / N).exchange(Sparse(indices, values, N), codec, ctx)
+        OkTopK(K / N).exchange(Sparse(indices, values, N), codec, ctx)
         dist.barrier(group)
         after = socket_bytes()
     comm.close()

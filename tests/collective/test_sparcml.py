@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from collective import laws
-from collective.laws import Case
+from support.collective import laws
+from support.collective.laws import Case
 from thinwire.codec import Pair
-from thinwire.collective import GroupCommunicator
 from thinwire.collective.sparcml import SparCML
+from thinwire.comm import GroupCommunicator
 from thinwire.errors import RecipeError
 from thinwire.feedback import Residual
 from thinwire.pipeline import Pipeline

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts import ranks
-from contracts.cases import Case, Layer
-from contracts.strategies import ranks as sizes
+from support.contracts import ranks
+from support.contracts.cases import Case, Layer
+from support.contracts.strategies import ranks as sizes
 
 WORD = 4
 HEADER = 56 + 2 * 7  # and the padding of two parts

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from contracts.cases import Case, Layer, digest, everything
-from thinwire.collective import GroupCommunicator
+from support.contracts.cases import Case, Layer, digest, everything
+from thinwire.comm import GroupCommunicator
 from thinwire.feedback import Momentum
 from thinwire.pipeline import Pipeline
 from thinwire.types import StepContext, TensorSpec

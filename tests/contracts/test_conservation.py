@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts import ranks
-from contracts.cases import DTYPES, Case, Layer, everything
-from contracts.strategies import cases, some_ranks
-from contracts.strategies import ranks as sizes
+from support.contracts import ranks
+from support.contracts.cases import DTYPES, Case, Layer, everything
+from support.contracts.strategies import cases, some_ranks
+from support.contracts.strategies import ranks as sizes
 
 ODD_FORMS = (
     Layer((0,)),

@@ -2,9 +2,9 @@
 
 import pytest
 
-from contracts import ranks
-from contracts.cases import Case, Layer, everything
-from contracts.strategies import some_ranks
+from support.contracts import ranks
+from support.contracts.cases import Case, Layer, everything
+from support.contracts.strategies import some_ranks
 
 # From 2^15 elements on, PyTorch splits an operation between threads.
 LAYERS = (Layer((70_000,)), Layer((300, 7), "bfloat16", "transposed"), Layer((5000,), "float64"))

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from contracts import ranks
-from contracts.cases import Case, Layer, everything
+from support.contracts import ranks
+from support.contracts.cases import Case, Layer, everything
 
 LAYERS = (Layer((600,)), Layer((30, 20), "bfloat16", "transposed"))
 

@@ -8,11 +8,11 @@ from typing import ClassVar
 import pytest
 
 import thinwire as tw
-from contracts import ranks
-from contracts.cases import Case, Layer
-from contracts.strategies import ranks as sizes
+from support.contracts import ranks
+from support.contracts.cases import Case, Layer
+from support.contracts.strategies import ranks as sizes
 from thinwire.collective import AllGather, Dense
-from thinwire.recipes import RECIPES
+from thinwire.cookbook import RECIPES
 
 LAYERS = (Layer((60, 20)), Layer((50,)))
 

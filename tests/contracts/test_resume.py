@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts import ranks
-from contracts.cases import DTYPES, Case, Layer, everything
-from contracts.strategies import some_ranks
 from contracts.test_conservation import check
+from support.contracts import ranks
+from support.contracts.cases import DTYPES, Case, Layer, everything
+from support.contracts.strategies import some_ranks
 
 LAYERS = (
     Layer((900,)),

@@ -5,9 +5,9 @@ import math
 import pytest
 
 import thinwire as tw
-from contracts import ranks
-from contracts.cases import Case, Layer, everything
-from contracts.laws import uses_estimates
+from support.contracts import ranks
+from support.contracts.cases import Case, Layer, everything
+from support.contracts.laws import uses_estimates
 
 STEPS = 150
 

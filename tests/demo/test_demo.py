@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from extras import CLI, needs
+from support.extras import CLI, needs
 from thinwire.demo.cluster import Cluster, WorkerError
 from thinwire.demo.plan import Job, Settings, chosen_recipes, differences, plan
-from thinwire.demo.tasks import TASKS
+from thinwire.workloads.tasks import TASKS
 
-COMMAND = [sys.executable, "-m", "thinwire.cli", "demo", "--quick", "--workers", "2"]
+COMMAND = [sys.executable, "-m", "thinwire.cli.app", "demo", "--quick", "--workers", "2"]
 by_command = needs(*CLI, "matplotlib", "sklearn")
 FIELDS = {"recipe", "workers", "rate", "model", "step", "loss", "seconds", "bytes_sent_per_rank"}
 

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from report.browser import PHONE, chromium
+from support.browser import PHONE, chromium
 from thinwire.demo.page import page
-from thinwire.results import Row
+from thinwire.results.file import Row
 
 VOID = {"meta", "br", "input"}
 RECIPES = ["dense", "topk", "sign<sgd>"]

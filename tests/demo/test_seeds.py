@@ -5,9 +5,9 @@ import pytest
 from thinwire.demo import table
 from thinwire.demo.plan import DENSITY, Settings, plan
 from thinwire.demo.results import summarise
-from thinwire.demo.tasks import TASKS
 from thinwire.errors import RecipeError
-from thinwire.results import Row
+from thinwire.results.file import Row
+from thinwire.workloads.tasks import TASKS
 
 
 def last_rows(losses: dict[str, list[float | None]], measure: str = "held_out_loss") -> list[Row]:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from feedback.helpers import gradients, spec, top
+from support.feedback import gradients, spec, top
 from thinwire.feedback import Ef21
 from thinwire.types import Reduced
 

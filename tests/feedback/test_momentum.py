@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from feedback.helpers import alone, gradients, spec, top
+from support.feedback import alone, gradients, spec, top
 from thinwire.errors import RecipeError
 from thinwire.feedback import Momentum
 from thinwire.types import Reduced, Sparse

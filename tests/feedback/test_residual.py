@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from feedback.helpers import alone, gradients, spec, top
+from support.feedback import alone, gradients, spec, top
 from thinwire.feedback import NoFeedback, Residual
 
 

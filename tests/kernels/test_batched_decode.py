@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.implementations import HAS_GPU, Case, bits, cases
+from support.implementations import HAS_GPU, Case, bits, cases
 from thinwire.errors import RecipeError
 from thinwire.kernels import use
 from thinwire.kernels.batched_decode import decode_adam, decode_sgd, decode_sum

@@ -5,9 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.implementations import Case, cases
 from thinwire.kernels.bitmap import count_bits, numba, positions, reference, set_bits, words_for
-
-from .implementations import Case, cases
 
 SETS = st.sets(st.integers(0, 400), max_size=200).map(lambda s: torch.tensor(sorted(s)).long())
 

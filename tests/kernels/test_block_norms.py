@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.implementations import Case, bits, cases, normal
 from thinwire.kernels.block_norms import accumulate_block_norms, block_norms
-
-from .implementations import Case, bits, cases, normal
 
 each = pytest.mark.parametrize("case", cases("block_norms"))
 SIZES = [(0, 4), (1, 1), (5, 8), (640, 64), (1000, 7), (1000, 256), (9000, 8999)]

@@ -7,9 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.implementations import Case, cases
 from thinwire.kernels.bloom import Filter, insert, numba, positives, reference, resolve
-
-from .implementations import Case, cases
 
 SETS = st.sets(st.integers(0, 999), max_size=60).map(
     lambda rows: torch.tensor(sorted(rows), dtype=torch.int64)

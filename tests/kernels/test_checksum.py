@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from support.implementations import Case, cases
 from thinwire.kernels.checksum import checksum, numba, reference
-
-from .implementations import Case, cases
 
 MASK = (1 << 64) - 1
 

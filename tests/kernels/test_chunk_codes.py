@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.implementations import Case, bits, cases
 from thinwire.kernels._numeric import row_sums
 from thinwire.kernels.chunk_codes import from_levels, from_points, reference, to_levels, to_points
 from thinwire.kernels.chunk_codes.chunks import in_chunks
 from thinwire.kernels.pack_bits import pack_bits
-
-from .implementations import Case, bits, cases
 
 everywhere = pytest.mark.parametrize(
     "case", [p for p in cases("chunk_codes") if "numba" not in str(p.id)]

@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.implementations import Case, awkward_cases, bits, cases, normal
 from thinwire.errors import RecipeError
 from thinwire.kernels.compact import Found, accumulate, accumulate_momentum, compact
-
-from .implementations import Case, awkward_cases, bits, cases, normal
 
 everywhere = pytest.mark.parametrize("case", cases("compact"))
 awkward_everywhere = pytest.mark.parametrize(("case", "x"), awkward_cases("compact"))

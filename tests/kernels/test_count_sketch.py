@@ -5,11 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.implementations import Case, bits, cases, normal
 from thinwire.errors import RecipeError
 from thinwire.kernels.count_sketch import project, recover
 from thinwire.rng import hash_to_range, mix64
-
-from .implementations import Case, bits, cases, normal
 
 everywhere = pytest.mark.parametrize("case", cases("count_sketch"))
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -5,9 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.implementations import Case, cases
 from thinwire.kernels.elias_fano import join, low_words, numba, reference, split
-
-from .implementations import Case, cases
 
 NUMBERS = st.lists(st.integers(0, 2**62 - 1), max_size=100).map(sorted)
 

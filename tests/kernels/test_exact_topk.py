@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.implementations import Case, awkward_cases, bits, cases, normal
 from thinwire.errors import RecipeError
 from thinwire.kernels.compact import accumulate, compact
 from thinwire.kernels.exact_topk import largest, largest_of
-
-from .implementations import Case, awkward_cases, bits, cases, normal
 
 everywhere = pytest.mark.parametrize("case", cases("exact_topk"))
 awkward_everywhere = pytest.mark.parametrize(("case", "x"), awkward_cases("exact_topk"))

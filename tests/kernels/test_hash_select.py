@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.implementations import Case, awkward_cases, bits, cases, normal
 from thinwire.errors import RecipeError
 from thinwire.kernels.hash_select import accumulate_hash, hash_select
 from thinwire.rng import hash_to_range
-
-from .implementations import Case, awkward_cases, bits, cases, normal
 
 everywhere = pytest.mark.parametrize("case", cases("hash_select"))
 awkward_everywhere = pytest.mark.parametrize(("case", "x"), awkward_cases("hash_select"))

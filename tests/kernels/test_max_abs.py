@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.implementations import Case, cases, normal
 from thinwire.kernels.max_abs import max_abs
 from thinwire.kernels.max_abs.numba import STREAMS, TURN
-
-from .implementations import Case, cases, normal
 
 each = pytest.mark.parametrize("case", cases("max_abs")[:-1])  # there is no Triton for it
 TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from support.implementations import Case, cases
 from thinwire.errors import RecipeError
 from thinwire.kernels import use
 from thinwire.kernels.merge import merge, merge_all, merge_topk, nonzero, split_top, subtract
 from thinwire.types import Sparse
-
-from .implementations import Case, cases
 
 NUMEL = 40
 FAR = 2**34  # indices need 64 bits

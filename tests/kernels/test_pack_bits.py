@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from support.implementations import Case, cases
 from thinwire.errors import WireFormatError
 from thinwire.kernels.pack_bits import numba, pack_bits, packed_bytes, reference, unpack_bits
-
-from .implementations import Case, cases
 
 
 def codes_of(count: int, bits: int, seed: int) -> Tensor:

@@ -5,10 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.implementations import Case, cases
 from thinwire.kernels.quantise import numba, quantise, reference
 from thinwire.rng import hash_to_unit
-
-from .implementations import Case, cases
 
 SEEDS = st.integers(0, 2**63 - 1)
 

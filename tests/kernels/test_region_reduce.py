@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from support.implementations import Case, cases
 from thinwire.kernels.region_reduce import common, numba, reference, region_reduce
 from thinwire.types import Sparse
-
-from .implementations import Case, cases
 
 IMPLEMENTATIONS = (reference.region_reduce, numba.region_reduce)
 

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.implementations import Case, cases
 from thinwire.codec.index.regional import FORMS
 from thinwire.kernels.regional import Form, read, reference, write
-
-from .implementations import Case, cases
 
 NEAR, FAR, WHOLE = FORMS
 everywhere = pytest.mark.parametrize(

@@ -5,9 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.implementations import Case, cases
 from thinwire.kernels.rice import from_indices, numba, reference, to_indices
-
-from .implementations import Case, cases
 
 SETS = st.sets(st.integers(0, 2**62 - 2), max_size=80).map(sorted)
 

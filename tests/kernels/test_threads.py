@@ -7,9 +7,8 @@ from itertools import pairwise
 import pytest
 import torch
 
+from support.implementations import Case
 from thinwire.kernels import _threads
-
-from .implementations import Case
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])

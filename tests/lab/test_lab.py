@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from extras import CLI, needs
+from support.extras import CLI, needs
 from thinwire.lab import Lab, LabError, RateCheck, entered, unavailable
 from thinwire.lab import lab as lab_module
-from thinwire.lab.network import NAMESPACES, remove_stale
+from thinwire.lab.links import LinkShape
+from thinwire.lab.namespaces import NAMESPACES, remove_stale
 from thinwire.lab.probe import check_rate
 from thinwire.lab.processes import marked
-from thinwire.lab.shape import Shape
 
 REASON = unavailable()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f"no lab here: {REASON}")
 
-COMMAND = "import typer; from thinwire.lab.command import lab; typer.run(lab)"
+COMMAND = "import typer; from thinwire.cli.lab import lab; typer.run(lab)"
 # Workers share one pipe: os.write keeps their lines whole.
 WAITING = "import os, signal; os.write(1, b'ready\\n'); signal.pause()"
 PYTHON = sys.executable
@@ -124,7 +124,7 @@ def test_the_rate_is_checked_at_the_start() -> None:
 def test_a_link_of_another_rate_is_found_out() -> None:
     with Lab(2, "20mbit", check="skip") as lab:
         assert lab.rate_check is None
-        found = check_rate(*lab.nodes, Shape(rate=10**7))
+        found = check_rate(*lab.nodes, LinkShape(rate=10**7))
         assert not found.holds and found.measured > found.asked
 
 

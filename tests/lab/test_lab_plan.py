@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from thinwire.lab import Lab, LabError, Node
-from thinwire.lab import network as network_module
+from thinwire.lab import namespaces as network_module
 from thinwire.lab.launch import launches
-from thinwire.lab.network import Network, interface_bytes
-from thinwire.lab.shape import Shape, bits_per_second, seconds
+from thinwire.lab.links import LinkShape, bits_per_second, seconds
+from thinwire.lab.namespaces import LabNetwork, interface_bytes
 
 NODES = [Node(i, f"10.77.0.{i + 1}", "eth0", f"ns-{i}") for i in range(2)]
 
@@ -39,28 +39,28 @@ def test_delays_are_read() -> None:
 )
 def test_impossible_shapes_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(LabError):
-        Shape(**settings)
+        LinkShape(**settings)
 
 
 def test_the_burst_is_2_ms_of_the_rate_so_that_little_travels_at_once() -> None:
-    assert Shape(10**9).burst_bytes == 250_000
-    assert Shape(10**8).burst_bytes == 25_000
-    assert Shape(10**6).burst_bytes == 16 * 1024
+    assert LinkShape(10**9).burst_bytes == 250_000
+    assert LinkShape(10**8).burst_bytes == 25_000
+    assert LinkShape(10**6).burst_bytes == 16 * 1024
 
 
 def test_a_plain_shape_is_a_token_bucket_at_both_ends() -> None:
-    (bucket,) = Shape(10**9).at_the_node()
+    (bucket,) = LinkShape(10**9).at_the_node()
     assert bucket[:4] == ["root", "tbf", "rate", "1000000000bit"]
-    assert Shape(10**9).at_the_port() == [bucket]
-    assert Shape().at_the_node() == Shape().at_the_port() == []
+    assert LinkShape(10**9).at_the_port() == [bucket]
+    assert LinkShape().at_the_node() == LinkShape().at_the_port() == []
 
 
 def test_delay_and_loss_come_once_a_direction_and_before_the_rate() -> None:
-    netem, bucket = Shape(10**9, delay_s=0.005, loss_percent=1.0).at_the_node()
+    netem, bucket = LinkShape(10**9, delay_s=0.005, loss_percent=1.0).at_the_node()
     assert netem[:4] == ["root", "handle", "1:", "netem"]
     assert "5000us" in netem and "1.0%" in netem
     assert bucket[:2] == ["parent", "1:1"] and "tbf" in bucket
-    assert "netem" not in Shape(10**9, delay_s=0.005).at_the_port()[0]
+    assert "netem" not in LinkShape(10**9, delay_s=0.005).at_the_port()[0]
 
 
 @pytest.mark.parametrize("torchrun", [["torchrun"], ["python", "-m", "torch.distributed.run"]])
@@ -114,7 +114,7 @@ def test_without_ip_it_names_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("nodes", [0, 251])
 def test_too_few_and_too_many_nodes_are_refused(nodes: int) -> None:
     with pytest.raises(LabError, match="nodes"):
-        Network(nodes, Shape())
+        LabNetwork(nodes, LinkShape())
 
 
 def test_the_counters_of_an_interface_are_found_by_its_name() -> None:

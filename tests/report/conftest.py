@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from report import samples
+from support import samples
 
 
 @pytest.fixture(scope="package")
@@ -17,7 +17,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = folder / "report.html"
     options = ["--out", out, "--png", folder / "png", "--json", folder / "all.json"]
     done = subprocess.run(
-        [sys.executable, "-m", "thinwire.cli", "report", *map(str, paths), *map(str, options)],
+        [sys.executable, "-m", "thinwire.cli.app", "report", *map(str, paths), *map(str, options)],
         capture_output=True,
         text=True,
         timeout=120,

@@ -7,18 +7,18 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from report import samples
-from thinwire.report.bar_chart import Bar, bar_chart
-from thinwire.report.drawing import Axis, Plot
+from support import samples
+from thinwire.format import duration, setting, short
+from thinwire.report.charts.bars import Bar, bar_chart
+from thinwire.report.charts.drawing import Axis, Plot
+from thinwire.report.charts.lines import Line, line_chart
+from thinwire.report.charts.palette import DARK, LIGHT, looks
+from thinwire.report.charts.svg import inline_svg
 from thinwire.report.figures import draw
 from thinwire.report.figures.train import runs
 from thinwire.report.kinds import by_kind
-from thinwire.report.line_chart import Line, line_chart
-from thinwire.report.palette import DARK, LIGHT, looks
 from thinwire.report.panels import panels
-from thinwire.report.rows import read
-from thinwire.report.svg import inline_svg
-from thinwire.words import duration, setting, short
+from thinwire.results.rows import read
 
 STEP, LOSS = Axis("step"), Axis("loss")
 

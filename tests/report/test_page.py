@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from extras import CLI, needs
-from report.browser import PHONE, chromium, screenshot
-from report.samples import colours
+from support.browser import PHONE, chromium, screenshot
+from support.extras import CLI, needs
+from support.samples import colours
 
 pytestmark = needs(*CLI, "matplotlib")
 

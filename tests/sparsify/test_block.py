@@ -3,10 +3,9 @@
 import pytest
 import torch
 
+from support.sparsify import DEVICES, draw, select
 from thinwire.errors import RecipeError
 from thinwire.sparsify import BlockTopK
-
-from .helpers import DEVICES, draw, select
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from thinwire.pending import Pending
+from support.sparsify import DEVICES
+from thinwire.kernels.lazy_sum import LazySum
 from thinwire.sparsify._common import odd_stride, reaching
-
-from .helpers import DEVICES
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -15,9 +14,9 @@ def test_no_threshold_lets_zeros_through(dtype: torch.dtype, device: str) -> Non
     """A threshold of zero, as a mostly-zero gradient suggests, would take all of them."""
     smallest = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
     x = torch.tensor([0.0, smallest, -0.0, -smallest, 0.0], dtype=dtype, device=device)
-    assert reaching(Pending(x), 0.0, 1).indices.tolist() == [1, 3]
+    assert reaching(LazySum(x), 0.0, 1).indices.tolist() == [1, 3]
     none = torch.zeros((), dtype=dtype, device=device)
-    assert reaching(Pending(x), none, 1).indices.tolist() == [1, 3]
+    assert reaching(LazySum(x), none, 1).indices.tolist() == [1, 3]
 
 
 @pytest.mark.parametrize(("numel", "samples"), [(1, 5), (10, 10), (1000, 10), (1 << 20, 1 << 13)])

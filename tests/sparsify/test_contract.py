@@ -10,23 +10,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.sparsify import DEVICES, DISTRIBUTIONS, at, draw, left_out, select, spec_of
 from thinwire.errors import RecipeError
 from thinwire.sparsify import (
     SPARSIFIERS,
     BlockTopK,
     Everything,
     GaussianK,
-    Hashed,
+    HashedSlots,
     MultiStage,
     Nonzero,
     RandomK,
-    Reuse,
-    Sampled,
+    ReusedThreshold,
+    SampledThreshold,
     TopK,
 )
 from thinwire.types import Sparse, Sparsifier
-
-from .helpers import DEVICES, DISTRIBUTIONS, at, draw, left_out, select, spec_of
 
 
 def _between(low: float, high: float) -> Callable[[int, int, int], bool]:
@@ -46,9 +45,9 @@ BUILD: dict[str, Callable[[float], Sparsifier]] = {
     "everything": lambda density: Everything(),
     "nonzero": lambda density: Nonzero(),
     "topk": TopK,
-    "sampled": Sampled,
-    "hashed": lambda density: Hashed(density, slots=2.0),
-    "reuse": lambda density: Reuse(density, interval=3),
+    "sampled": SampledThreshold,
+    "hashed": lambda density: HashedSlots(density, slots=2.0),
+    "reuse": lambda density: ReusedThreshold(density, interval=3),
     "gaussian": GaussianK,
     "multistage": MultiStage,
     "random": RandomK,

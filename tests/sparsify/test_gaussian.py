@@ -3,14 +3,13 @@
 import pytest
 import torch
 
+from support.sparsify import DISTRIBUTIONS, draw, select
 from thinwire.errors import RecipeError
-from thinwire.pending import Pending
+from thinwire.kernels.lazy_sum import LazySum
 from thinwire.sparsify import GaussianK
 from thinwire.sparsify import _common as common
 from thinwire.sparsify import gaussian as module
 from thinwire.types import Sparse
-
-from .helpers import DISTRIBUTIONS, draw, select
 
 
 @pytest.mark.parametrize("shape", sorted(DISTRIBUTIONS))
@@ -38,7 +37,7 @@ def test_ordinary_distributions_need_few_passes_over_everything(
     n = 200_000
     passes = []
 
-    def counted(x: Pending, threshold: float, expected: int) -> Sparse:
+    def counted(x: LazySum, threshold: float, expected: int) -> Sparse:
         passes.append(x.numel)
         return common.reaching(x, threshold, expected)
 

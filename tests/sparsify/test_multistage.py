@@ -3,10 +3,9 @@
 import pytest
 import torch
 
+from support.sparsify import DEVICES, DISTRIBUTIONS, at, draw, left_out, select
 from thinwire.errors import RecipeError
 from thinwire.sparsify import MultiStage, TopK
-
-from .helpers import DEVICES, DISTRIBUTIONS, at, draw, left_out, select
 
 
 @pytest.mark.parametrize("device", DEVICES)

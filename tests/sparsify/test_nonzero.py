@@ -2,9 +2,8 @@
 
 import torch
 
+from support.sparsify import select
 from thinwire.sparsify import Nonzero
-
-from .helpers import select
 
 
 def test_selects_what_is_not_zero_and_nothing_else() -> None:

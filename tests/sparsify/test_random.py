@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
+from support.sparsify import at, draw, select
 from thinwire.sparsify import RandomK
-
-from .helpers import at, draw, select
 
 # 99.99 % quantile of χ²(m), by Wilson and Hilferty; seeds are fixed, so this never flakes.
 Z = 3.719

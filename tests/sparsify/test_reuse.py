@@ -6,21 +6,22 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.sparsify import DEVICES, at, draw, left_out, select, spec_of
 from thinwire.errors import RecipeError
-from thinwire.sparsify import Reuse, TopK
+from thinwire.sparsify import ReusedThreshold, TopK
 from thinwire.types import Sparse, State
-
-from .helpers import DEVICES, at, draw, left_out, select, spec_of
 
 N, DENSITY, K = 50_000, 0.01, 500
 
 
-def plain(cap: float = 2.0) -> Reuse:
+def plain(cap: float = 2.0) -> ReusedThreshold:
     """The paper's rule: no early evaluation."""
-    return Reuse(DENSITY, low=0.0, high=math.inf, cap=cap)
+    return ReusedThreshold(DENSITY, low=0.0, high=math.inf, cap=cap)
 
 
-def run(sparsifier: Reuse, xs: list[Tensor], first: int = 0) -> tuple[list[Sparse], list[int]]:
+def run(
+    sparsifier: ReusedThreshold, xs: list[Tensor], first: int = 0
+) -> tuple[list[Sparse], list[int]]:
     """The selections of these steps, and the steps that evaluated the threshold."""
     state: State = sparsifier.init(spec_of(xs[0]))
     selections, evaluated = [], set()
@@ -32,7 +33,7 @@ def run(sparsifier: Reuse, xs: list[Tensor], first: int = 0) -> tuple[list[Spars
 
 def test_the_threshold_is_evaluated_once_an_interval() -> None:
     xs = [draw("normal", N, step) for step in range(20)]
-    selections, evaluated = run(Reuse(DENSITY, interval=8), xs, first=3)
+    selections, evaluated = run(ReusedThreshold(DENSITY, interval=8), xs, first=3)
     assert evaluated == [3, 11, 19]
     for step in evaluated:
         exact = select(TopK(DENSITY), xs[step - 3])
@@ -42,7 +43,7 @@ def test_the_threshold_is_evaluated_once_an_interval() -> None:
 
 def test_in_between_it_is_the_same_threshold_for_other_gradients() -> None:
     xs = [draw("normal", N, step) for step in range(4)]
-    selections, _ = run(Reuse(DENSITY), xs)
+    selections, _ = run(ReusedThreshold(DENSITY), xs)
     threshold = selections[0].values.abs().min()
     for x, chosen in zip(xs[1:], selections[1:], strict=True):
         assert torch.equal(chosen.indices, (x.abs() >= threshold).nonzero().flatten())
@@ -53,7 +54,7 @@ def test_ramping_residuals_are_followed_by_early_evaluations(device: str) -> Non
     """Accumulated gradients of a first few steps: plain reuse lets many times k through."""
     grads = [draw("normal", N, step, device=device) for step in range(12)]
 
-    def accumulate(sparsifier: Reuse) -> list[int]:
+    def accumulate(sparsifier: ReusedThreshold) -> list[int]:
         residual = torch.zeros(N, device=device)
         state, counts = sparsifier.init(spec_of(residual)), []
         for step, grad in enumerate(grads):
@@ -64,14 +65,14 @@ def test_ramping_residuals_are_followed_by_early_evaluations(device: str) -> Non
         return counts
 
     assert max(accumulate(plain(cap=1000))) > 8 * K
-    followed = accumulate(Reuse(DENSITY))
+    followed = accumulate(ReusedThreshold(DENSITY))
     assert all(0.75 * K <= count <= 1.25 * K for count in followed)
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.8, 1.3, 100.0])
 def test_a_drift_either_way_evaluates_in_the_same_step(scale: float) -> None:
     xs = [draw("normal", N), scale * draw("normal", N, 1)]
-    (_, chosen), evaluated = run(Reuse(DENSITY), xs)
+    (_, chosen), evaluated = run(ReusedThreshold(DENSITY), xs)
     assert evaluated == [0, 1]
     assert torch.equal(chosen.indices, select(TopK(DENSITY), xs[1]).indices)
 
@@ -86,7 +87,7 @@ def test_the_cap_keeps_the_largest_of_those_that_passed() -> None:
 
 def test_the_cap_holds_against_ties_and_zeros() -> None:
     xs = [draw("constant", N), draw("constant", N), draw("zeros", N), draw("zeros", N)]
-    for sparsifier in (plain(), Reuse(DENSITY)):
+    for sparsifier in (plain(), ReusedThreshold(DENSITY)):
         selections, _ = run(sparsifier, xs)
         assert [s.count <= 2 * K for s in selections] == [True] * 4
 
@@ -99,7 +100,7 @@ def test_a_gradient_of_zeros_sets_no_threshold() -> None:
 
 
 def test_a_schedule_that_lowers_the_density_is_followed_at_once() -> None:
-    sparsifier, x = Reuse(0.001), draw("normal", N)
+    sparsifier, x = ReusedThreshold(0.001), draw("normal", N)
     state = sparsifier.init(spec_of(x))
     counts = [
         sparsifier.select(x, state, at(step, density=density)).count
@@ -128,4 +129,4 @@ def test_state_from_a_later_step_of_another_run_is_not_trusted() -> None:
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
-        Reuse(0.01, **settings)  # type: ignore[arg-type]
+        ReusedThreshold(0.01, **settings)  # type: ignore[arg-type]

@@ -3,14 +3,13 @@
 import pytest
 import torch
 
+from support.sparsify import DISTRIBUTIONS, at, draw, left_out, select
 from thinwire.errors import RecipeError
-from thinwire.pending import Pending
-from thinwire.sparsify import Sampled, TopK
+from thinwire.kernels.lazy_sum import LazySum
+from thinwire.sparsify import SampledThreshold, TopK
 from thinwire.sparsify import _common as common
 from thinwire.sparsify import sampled as module
 from thinwire.types import Sparse
-
-from .helpers import DISTRIBUTIONS, at, draw, left_out, select
 
 
 @pytest.mark.parametrize("shape", sorted(DISTRIBUTIONS))
@@ -20,7 +19,7 @@ def test_the_count_stays_within_its_bounds_over_steps(shape: str, density: float
     x = draw(shape, n)
     k = round(density * n)
     for step in range(8):
-        count = select(Sampled(density), x, at(step)).count
+        count = select(SampledThreshold(density), x, at(step)).count
         assert 0.8 * k <= count <= 1.3 * k
 
 
@@ -29,7 +28,7 @@ def test_too_many_keeps_the_exact_largest_not_the_first() -> None:
     x = draw("normal", 40_000)
     x[-400:] += 100
     for step in range(5):
-        chosen = select(Sampled(0.01, low=1.0, high=1.0), x, at(step))
+        chosen = select(SampledThreshold(0.01, low=1.0, high=1.0), x, at(step))
         assert torch.equal(chosen.indices, torch.arange(39_600, 40_000))
 
 
@@ -38,7 +37,7 @@ def test_a_light_sample_needs_few_passes_even_in_a_heavy_tail(
 ) -> None:
     passes = []
 
-    def counted(x: Pending, threshold: torch.Tensor, expected: int) -> Sparse:
+    def counted(x: LazySum, threshold: torch.Tensor, expected: int) -> Sparse:
         passes.append(x.numel)
         return common.reaching(x, threshold, expected)
 
@@ -48,7 +47,7 @@ def test_a_light_sample_needs_few_passes_even_in_a_heavy_tail(
     monkeypatch.setattr(module, "reaching", counted)
     monkeypatch.setattr(module, "take_largest", refused)
     for step in range(20):
-        select(Sampled(0.01), draw("cauchy", 100_000, step), at(step))
+        select(SampledThreshold(0.01), draw("cauchy", 100_000, step), at(step))
     assert 20 <= len(passes) <= 30
 
 
@@ -56,25 +55,31 @@ def test_without_adjustments_it_still_keeps_its_bounds() -> None:
     """Rank one of a sample without the tail: far too few pass, and the exact route follows."""
     x = draw("peaked", 50_000)
     for step in range(20):
-        count = select(Sampled(0.001, max_adjustments=0, low=1, high=1), x, at(step)).count
+        count = select(SampledThreshold(0.001, max_adjustments=0, low=1, high=1), x, at(step)).count
         assert count == 50
 
 
 def test_the_sample_moves_from_step_to_step_and_from_rank_to_rank() -> None:
     x = draw("normal", 100_000)
-    counts = {select(Sampled(0.01), x, at(step, rank=r)).count for step in range(4) for r in (0, 1)}
+    counts = {
+        select(SampledThreshold(0.01), x, at(step, rank=r)).count
+        for step in range(4)
+        for r in (0, 1)
+    }
     assert len(counts) > 4, "the same sample would suggest the same threshold"
 
 
 def test_a_sample_of_everything_is_exact() -> None:
     x = draw("normal", 5000)
-    assert torch.equal(select(Sampled(0.02, sample=1.0), x).indices, select(TopK(0.02), x).indices)
+    assert torch.equal(
+        select(SampledThreshold(0.02, sample=1.0), x).indices, select(TopK(0.02), x).indices
+    )
 
 
 def test_what_is_left_is_smaller_when_columns_differ() -> None:
     """One column of each row is fifty times larger: a stride along the columns is misled."""
     x = draw("periodic", 256_000)
-    chosen = select(Sampled(0.005), x)
+    chosen = select(SampledThreshold(0.005), x)
     assert chosen.values.abs().min() >= left_out(x, chosen).max()
     assert 0.8 * 1280 <= chosen.count <= 1.3 * 1280
 
@@ -92,4 +97,4 @@ def test_what_is_left_is_smaller_when_columns_differ() -> None:
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
-        Sampled(0.01, **settings)  # type: ignore[arg-type]
+        SampledThreshold(0.01, **settings)  # type: ignore[arg-type]

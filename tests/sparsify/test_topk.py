@@ -5,12 +5,11 @@ import math
 import pytest
 import torch
 
+from support.sparsify import DEVICES, DISTRIBUTIONS, at, draw, select, spec_of
 from thinwire.kernels.compact import Found
 from thinwire.kernels.exact_topk import Largest
 from thinwire.sparsify import TopK
 from thinwire.sparsify import topk as module
-
-from .helpers import DEVICES, DISTRIBUTIONS, at, draw, select, spec_of
 
 
 @pytest.mark.parametrize("device", DEVICES)

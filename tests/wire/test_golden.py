@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from extras import skipped_without_its_package
+from support.extras import skipped_without_its_package
 from thinwire.types import Sparse
 
 from .make_golden import CONTEXT, GOLDEN, NAMES, READ_ONLY, SELECTIONS, pair_of, path

@@ -163,7 +163,7 @@ class DgcAllGather(TopKAllGather):
         self.velocity[indices] = 0
 
 
-class OkTopk(TopKAllGather):
+class OkTopK(TopKAllGather):
     """Ok-Topk, Algorithm 1 line by line, its small agreements included; thresholds are reused."""
 
     def __init__(self, density: float) -> None:
@@ -264,5 +264,5 @@ PEERS: dict[str, Callable[[float], Method]] = {
     "torch-powersgd-4": partial(power_sgd, rank=4),
     "torch-topk": TopKAllGather,
     "torch-dgc": DgcAllGather,
-    "torch-oktopk": OkTopk,
+    "torch-oktopk": OkTopK,
 }

@@ -19,10 +19,12 @@ from thinwire.codec.index import (
 from thinwire.codec.pair import Pair
 from thinwire.codec.registry import (
     INDEX_CODECS,
+    LINEAR_CODECS,
     VALUE_CODECS,
     index_by_id,
     value_by_id,
 )
+from thinwire.codec.sketch import CountSketch
 from thinwire.codec.value import (
     Bf16Value,
     ChunkedValue,
@@ -42,12 +44,14 @@ from thinwire.codec.value import (
 
 __all__ = [
     "INDEX_CODECS",
+    "LINEAR_CODECS",
     "VALUE_CODECS",
     "AnsIndex",
     "Bf16Value",
     "BitmapIndex",
     "BloomIndex",
     "ChunkedValue",
+    "CountSketch",
     "DeflateValue",
     "EliasFanoIndex",
     "FitDexpValue",

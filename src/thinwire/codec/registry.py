@@ -18,6 +18,7 @@ from thinwire.codec.index import (
     VarintIndex,
     ZstdIndex,
 )
+from thinwire.codec.sketch import CountSketch
 from thinwire.codec.value import (
     Bf16Value,
     ChunkedValue,
@@ -69,6 +70,7 @@ _VALUE: tuple[type[ValueCodec], ...] = (
 
 INDEX_CODECS: dict[str, type[IndexCodec]] = {piece.name: piece for piece in _INDEX}
 VALUE_CODECS: dict[str, type[ValueCodec]] = {piece.name: piece for piece in _VALUE}
+LINEAR_CODECS: dict[str, type] = {"sketch": CountSketch}
 
 Piece = TypeVar("Piece", IndexCodec, ValueCodec)
 

@@ -1,11 +1,9 @@
-"""Collectives add up what the ranks selected; `comm` is their way to the network."""
+"""Collectives add up what the ranks selected."""
 
 from thinwire.collective.allgather import AllGather
-from thinwire.collective.comm import GroupCommunicator, Traffic, Transfer
 from thinwire.collective.dense import Dense
 from thinwire.collective.gtopk import GTopK
-from thinwire.collective.nodes import Nodes, node_size_of
-from thinwire.collective.oktopk import OkTopk
+from thinwire.collective.oktopk import OkTopK
 from thinwire.collective.omnireduce import OmniReduce
 from thinwire.collective.sketch import SketchAllReduce
 from thinwire.collective.sparcml import SparCML
@@ -15,7 +13,7 @@ COLLECTIVES: dict[str, type] = {
     "dense": Dense,
     "allgather": AllGather,
     "gtopk": GTopK,
-    "ok-topk": OkTopk,
+    "ok-topk": OkTopK,
     "sparcml": SparCML,
     "omnireduce": OmniReduce,
     "union": UnionAllReduce,
@@ -27,14 +25,9 @@ __all__ = [
     "AllGather",
     "Dense",
     "GTopK",
-    "GroupCommunicator",
-    "Nodes",
-    "OkTopk",
+    "OkTopK",
     "OmniReduce",
     "SketchAllReduce",
     "SparCML",
-    "Traffic",
-    "Transfer",
     "UnionAllReduce",
-    "node_size_of",
 ]

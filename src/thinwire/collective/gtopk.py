@@ -6,10 +6,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from thinwire.collective._shares import delivered_of, lost_on
-from thinwire.density import check_density, target_count
+from thinwire.collective._owners import delivered_of, lost_on
 from thinwire.errors import RecipeError
 from thinwire.kernels.merge import merge_topk, split_top
+from thinwire.settings import check_density, target_count
 from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext
 
 

@@ -13,7 +13,7 @@ from thinwire.collective._blocks import (
     total_of,
     without_padding,
 )
-from thinwire.collective._shares import delivered_of, reduce_by_owner
+from thinwire.collective._owners import delivered_of, reduce_by_owner
 from thinwire.kernels.merge import nonzero
 from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from thinwire.collective import _union
+from thinwire.collective import _touched
 from thinwire.collective._blocks import check_block, total_of
 from thinwire.types import AnyCodec, CodecKind, LinearCodec, Reduced, Selection, StepContext
 
@@ -35,7 +35,7 @@ class SketchAllReduce:
 
     def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
         assert isinstance(codec, LinearCodec)
-        union = _union.agree(s, self.block, ctx)
+        union = _touched.agree(s, self.block, ctx)
         with ctx.phase("encode"):
             payload = codec.project(union.placed, ctx)
         with ctx.phase("exchange"):

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from thinwire.collective._shares import delivered_of, reduce_by_owner
+from thinwire.collective._owners import delivered_of, reduce_by_owner
 from thinwire.errors import RecipeError
 from thinwire.kernels.merge import merge_all
 from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext

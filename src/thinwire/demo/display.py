@@ -11,8 +11,8 @@ from rich.table import Table
 from thinwire.demo import table
 from thinwire.demo.plan import BASELINE, Job
 from thinwire.demo.results import summarise
-from thinwire.demo.tasks import TASKS
-from thinwire.results import Row
+from thinwire.results.file import Row
+from thinwire.workloads.tasks import TASKS
 
 
 class Watcher(Protocol):

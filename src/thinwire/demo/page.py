@@ -6,12 +6,12 @@ from itertools import count
 
 from thinwire.demo import table
 from thinwire.demo.results import summarise
-from thinwire.report.drawing import Plot
+from thinwire.report.charts.drawing import Plot
+from thinwire.report.charts.palette import Look, looks
 from thinwire.report.figures.train import loss_figure
 from thinwire.report.page import document, figures, section
-from thinwire.report.palette import Look, looks
 from thinwire.report.panels import Panel, panels
-from thinwire.results import Row
+from thinwire.results.file import Row
 
 
 def page(

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import thinwire as tw
-from thinwire.demo.tasks import TASKS
-from thinwire.density import check_density
 from thinwire.errors import RecipeError
+from thinwire.settings import check_density
+from thinwire.workloads.tasks import TASKS
 
 BASELINE = "dense"
 DENSITY = 0.05  # the usual 0.01 and less is for models and runs a thousand times larger

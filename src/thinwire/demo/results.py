@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from thinwire.results import Row
+from thinwire.results.file import Row
 
 BySeed = dict[int | None, float | None]
 """What each seed's run reached; None where it diverged, or where it was not measured."""

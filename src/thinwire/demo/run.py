@@ -9,10 +9,10 @@ from rich.console import Console
 from thinwire.demo.cluster import Cluster
 from thinwire.demo.display import Bar, Quiet, Watcher, show_tables
 from thinwire.demo.plan import BASELINE, WARM_UP, Job, Settings, differences, plan
-from thinwire.demo.tasks import TASKS
 from thinwire.demo.worker import Message
 from thinwire.errors import ThinwireError
-from thinwire.results import ResultFile, Row, write_whole
+from thinwire.results.file import ResultFile, Row, write_whole
+from thinwire.workloads.tasks import TASKS
 
 CAVEAT = (
     "These workers talk over loopback, which is faster than any real network: the time a step "

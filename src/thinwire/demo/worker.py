@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire as tw
 from thinwire.demo.plan import Job
-from thinwire.demo.tasks import TASKS, Task
+from thinwire.workloads.tasks import TASKS, Task
 
 Message = dict[str, Any]
 Row = dict[str, Any]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from thinwire.errors import RecipeError
 from thinwire.feedback._settle import add_delivered
-from thinwire.pending import MomentumSum, Pending, ResidualSum
+from thinwire.kernels.lazy_sum import LazySum, MomentumSum, ResidualSum
 from thinwire.types import Reduced, Sparse, State, TensorSpec
 
 
@@ -46,7 +46,7 @@ class Momentum:
     def before(self, grad: Tensor, state: State) -> Tensor:
         return self.pending(grad, state).dense()
 
-    def pending(self, grad: Tensor, state: State, clear: bool = False) -> Pending:
+    def pending(self, grad: Tensor, state: State, clear: bool = False) -> LazySum:
         """What `before` returns, still to be added up; `clear` leaves zeros in `grad`."""
         velocity, residual = state["velocity"], state["residual"]
         if self.clip_norm is None:

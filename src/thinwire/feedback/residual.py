@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from thinwire.feedback._settle import add_delivered
-from thinwire.pending import Pending, ResidualSum
+from thinwire.kernels.lazy_sum import LazySum, ResidualSum
 from thinwire.types import Reduced, State, TensorSpec
 
 
@@ -30,7 +30,7 @@ class Residual:
     def before(self, grad: Tensor, state: State) -> Tensor:
         return self.pending(grad, state).dense()
 
-    def pending(self, grad: Tensor, state: State, clear: bool = False) -> Pending:
+    def pending(self, grad: Tensor, state: State, clear: bool = False) -> LazySum:
         """What `before` returns, still to be added up; `clear` leaves zeros in `grad`."""
         return ResidualSum(state["residual"], grad, clear)
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
+from thinwire.engine.backward import BackwardPass
+from thinwire.engine.synchronizer import NonFinite, Synchronizer
 from thinwire.pipeline import Pipeline
-from thinwire.stream import GradientStream
-from thinwire.synchronizer import NonFinite, Synchronizer
 
 
 def compress(
@@ -73,7 +73,7 @@ class Handle:
         synchronizer.comm.agree("the model", form)
         self._scaler = grad_scaler
         self._scale: float | None = None
-        self._stream: GradientStream | None = None
+        self._stream: BackwardPass | None = None
         self._pending: list[tuple[torch.futures.Future[Tensor], Tensor]] = []
         self._failure: Exception | None = None
 
@@ -138,7 +138,7 @@ class Handle:
         if first or self._stream is None:
             ddp = self._ddp()
             unused = ddp is not None and ddp.find_unused_parameters and not ddp.static_graph
-            self._stream = GradientStream(self.synchronizer, may_be_unused=unused)
+            self._stream = BackwardPass(self.synchronizer, may_be_unused=unused)
             self._pending = []
         self._pending.append((future, buffer))
         self._stream.add(grads)

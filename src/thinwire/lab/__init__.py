@@ -7,7 +7,7 @@ with Lab(nodes=4, rate="1gbit") as lab:
 
 from thinwire.lab.errors import LabError
 from thinwire.lab.lab import Lab, unavailable
-from thinwire.lab.network import LinkCount, Node, entered
+from thinwire.lab.namespaces import LinkCount, Node, entered
 from thinwire.lab.probe import RateCheck
 
 __all__ = [

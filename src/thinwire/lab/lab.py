@@ -15,9 +15,9 @@ from typing import Any, Literal
 from thinwire.lab import processes
 from thinwire.lab.errors import LabError
 from thinwire.lab.launch import launches
-from thinwire.lab.network import PREFIX, LinkCount, Network, Node, count_link
+from thinwire.lab.links import LinkShape, bits_per_second, seconds
+from thinwire.lab.namespaces import PREFIX, LabNetwork, LinkCount, Node, count_link
 from thinwire.lab.probe import RateCheck, check_rate
-from thinwire.lab.shape import Shape, bits_per_second, seconds
 
 FIRST_PORT = 29500  # free for sure: the namespaces are new; each start takes the next
 Check = Literal["refuse", "warn", "skip"]
@@ -53,13 +53,13 @@ class Lab:
         self._at_start: list[LinkCount] = []
         self._restore: dict[int, Any] = {}
         if loopback:
-            self.shape, self.network = Shape(), None
+            self.shape, self.network = LinkShape(), None
             self.nodes = [Node(i, "127.0.0.1", _loopback_interface()) for i in range(nodes)]
             self.name = f"{PREFIX}-{os.getpid()}-loopback{next(_serials)}"
         else:
             bits = None if rate is None else bits_per_second(rate)
-            self.shape = Shape(bits, burst, seconds(delay) if delay else 0.0, loss)
-            self.network = Network(nodes, self.shape)
+            self.shape = LinkShape(bits, burst, seconds(delay) if delay else 0.0, loss)
+            self.network = LabNetwork(nodes, self.shape)
             self.nodes, self.name = self.network.nodes, self.network.name
 
     def __enter__(self) -> "Lab":

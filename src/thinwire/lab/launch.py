@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thinwire.lab.errors import LabError
-from thinwire.lab.network import Node
+from thinwire.lab.namespaces import Node
 
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 _OURS = (

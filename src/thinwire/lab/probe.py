@@ -5,8 +5,8 @@ import threading
 import time
 from dataclasses import dataclass
 
-from thinwire.lab.network import Node, entered
-from thinwire.lab.shape import Shape
+from thinwire.lab.links import LinkShape
+from thinwire.lab.namespaces import Node, entered
 
 TOLERANCE = 0.1
 TRIES = 3  # a filter cannot let too much through by chance; a busy machine lets too little
@@ -38,7 +38,7 @@ class RateCheck:
         return f"asked for {asked:.4g} Mbit/s, measured {measured:.4g} ({100 * self.off:.1f} % off)"
 
 
-def check_rate(source: Node, sink: Node, shape: Shape) -> RateCheck:
+def check_rate(source: Node, sink: Node, shape: LinkShape) -> RateCheck:
     """The closest of a few transfers from one node to another."""
     assert shape.rate is not None
     # Many bursts, of which the first quarter is not timed: the full bucket must not flatter.

@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
-from thinwire.collective import GroupCommunicator, Nodes, Traffic
+from thinwire.cli.plan_options import pipelines
+from thinwire.comm import GroupCommunicator, Nodes, Traffic
+from thinwire.cost.calibration import Calibration, calibrate
+from thinwire.cost.curves import Costs
+from thinwire.cost.wire_size import alone
 from thinwire.pipeline import Pipeline
-from thinwire.plan.options import pipelines
-from thinwire.policy.calibration import Calibration, calibrate
-from thinwire.policy.curves import Costs
-from thinwire.policy.sizes import alone
 
 
 def device_costs(recipes: Iterable[Pipeline], device: torch.device, refresh: bool) -> Costs:

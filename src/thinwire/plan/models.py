@@ -9,9 +9,9 @@ from math import prod
 
 from torch import nn
 
-from thinwire.bench.train_plan import declared_compute
+from thinwire.bench.train.plan import declared_compute
 from thinwire.errors import ThinwireError
-from thinwire.shapes import MODELS, Shape, multiply_adds, shapes
+from thinwire.workloads.shapes import MODELS, Shape, multiply_adds, shapes
 
 
 @dataclass(frozen=True, slots=True)

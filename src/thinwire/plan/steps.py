@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from thinwire.bench.progress import table
+from thinwire.cli.console import table
+from thinwire.cost.curves import Costs
+from thinwire.cost.network import Network
+from thinwire.cost.predict import Prediction, predict
+from thinwire.format import duration, short
 from thinwire.pipeline import Pipeline
 from thinwire.plan.models import Model
-from thinwire.policy.curves import Costs
-from thinwire.policy.network import Network
-from thinwire.policy.predict import Prediction, predict
-from thinwire.results import Row
-from thinwire.words import duration, short
+from thinwire.results.file import Row
 
 
 def predictions(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from thinwire.results import Row
+from thinwire.results.file import Row
 
 
 @dataclass(frozen=True)

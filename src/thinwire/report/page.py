@@ -5,12 +5,12 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from thinwire.report.drawing import Plot
+from thinwire.report.charts.drawing import Plot
+from thinwire.report.charts.palette import DARK, LIGHT, variables
+from thinwire.report.charts.svg import inline_svg
 from thinwire.report.kinds import Kind
-from thinwire.report.palette import DARK, LIGHT, variables
-from thinwire.report.svg import inline_svg
 from thinwire.report.table import table
-from thinwire.results import Row
+from thinwire.results.file import Row
 
 TITLE = "thinwire: results"
 SAVE = "".join(

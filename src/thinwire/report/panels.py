@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thinwire.results import Row
-from thinwire.words import setting
+from thinwire.format import setting
+from thinwire.results.file import Row
 
 
 @dataclass(frozen=True)

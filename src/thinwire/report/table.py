@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from thinwire.format import rate
 from thinwire.report.kinds import Kind
-from thinwire.results import Row
-from thinwire.words import rate
+from thinwire.results.file import Row
 
 # What a reader picks rows by. All other columns are results, or found by the text filter.
 CHOICES = frozenset(

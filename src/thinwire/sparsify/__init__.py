@@ -3,21 +3,21 @@
 from thinwire.sparsify.block import BlockTopK
 from thinwire.sparsify.everything import Everything
 from thinwire.sparsify.gaussian import GaussianK
-from thinwire.sparsify.hashed import Hashed
+from thinwire.sparsify.hashed import HashedSlots
 from thinwire.sparsify.multistage import MultiStage
 from thinwire.sparsify.nonzero import Nonzero
 from thinwire.sparsify.random import RandomK
-from thinwire.sparsify.reuse import Reuse
-from thinwire.sparsify.sampled import Sampled
+from thinwire.sparsify.reuse import ReusedThreshold
+from thinwire.sparsify.sampled import SampledThreshold
 from thinwire.sparsify.topk import TopK
 
 SPARSIFIERS: dict[str, type] = {
     "everything": Everything,
     "nonzero": Nonzero,
     "topk": TopK,
-    "sampled": Sampled,
-    "hashed": Hashed,
-    "reuse": Reuse,
+    "sampled": SampledThreshold,
+    "hashed": HashedSlots,
+    "reuse": ReusedThreshold,
     "gaussian": GaussianK,
     "multistage": MultiStage,
     "random": RandomK,
@@ -29,11 +29,11 @@ __all__ = [
     "BlockTopK",
     "Everything",
     "GaussianK",
-    "Hashed",
+    "HashedSlots",
     "MultiStage",
     "Nonzero",
     "RandomK",
-    "Reuse",
-    "Sampled",
+    "ReusedThreshold",
+    "SampledThreshold",
     "TopK",
 ]

@@ -12,7 +12,7 @@ from torch import Tensor
 from thinwire.errors import RecipeError
 from thinwire.kernels import exact_topk
 from thinwire.kernels.compact import Found
-from thinwire.pending import Pending
+from thinwire.kernels.lazy_sum import LazySum
 from thinwire.types import Sparse, StepContext
 
 Array = NDArray[Any]
@@ -59,7 +59,7 @@ def take_largest_of(found: Sparse, k: int) -> Sparse:
     return Sparse(found.indices[places], found.values[places], found.numel, ordered=True)
 
 
-def reaching(x: Pending, threshold: Tensor | float, expected: int) -> Sparse:
+def reaching(x: LazySum, threshold: Tensor | float, expected: int) -> Sparse:
     """The non-zero elements with |x| ≥ `threshold`, ascending.
 
     `expected` is about how many there are: more take a second pass, and no more room than needed.
@@ -89,7 +89,7 @@ def kth_largest(x: Tensor, k: int) -> Tensor:
     return torch.tensor(magnitudes[-k], dtype=x.dtype)
 
 
-def strided_sample(x: Pending, k: int, share: float, ctx: StepContext) -> Tensor:
+def strided_sample(x: LazySum, k: int, share: float, ctx: StepContext) -> Tensor:
     """Every stride-th element, from a start of this step's own: no element is never seen."""
     enough_for_the_tail = 2 * x.numel // k  # two elements beyond the threshold, on average
     wanted = max(_LEAST_SAMPLE, enough_for_the_tail, math.ceil(share * x.numel))
@@ -97,12 +97,12 @@ def strided_sample(x: Pending, k: int, share: float, ctx: StepContext) -> Tensor
     return x.peek(slice(ctx.stream("sampled", shared=False) % stride, None, stride))
 
 
-def rank_in(sample: Tensor, k: int, x: Pending) -> int:
+def rank_in(sample: Tensor, k: int, x: LazySum) -> int:
     """Where the k-th of `x` should stand in a sample of it."""
     return max(1, math.ceil(k * sample.numel() / x.numel))
 
 
-def sampled_threshold(x: Pending, k: int, share: float, ctx: StepContext) -> Tensor:
+def sampled_threshold(x: LazySum, k: int, share: float, ctx: StepContext) -> Tensor:
     """About the k-th magnitude, from a sample (DGC, section 3.1)."""
     sample = strided_sample(x, k, share, ctx)
     return kth_largest(sample, rank_in(sample, k, x))

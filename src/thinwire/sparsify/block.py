@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinwire.density import check_density, target_count
-from thinwire.pending import Pending
+from thinwire.kernels.lazy_sum import LazySum
+from thinwire.settings import check_density, target_count
 from thinwire.sparsify._common import check_integer, take, take_largest
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
@@ -31,9 +31,9 @@ class BlockTopK:
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """Whole blocks, element by element."""
-        return self.select_from(Pending(x), state, ctx)
+        return self.select_from(LazySum(x), state, ctx)
 
-    def select_from(self, x: Pending, state: State, ctx: StepContext) -> Sparse:
+    def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
         """The same, before `x` is added up."""
         norms = x.block_norms(self.block)
         count = target_count(norms.numel(), self.density, ctx.density)

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thinwire.density import check_density, target_count
-from thinwire.pending import Pending
+from thinwire.kernels.lazy_sum import LazySum
+from thinwire.settings import check_density, target_count
 from thinwire.sparsify._common import (
     check_integer,
     check_range,
@@ -84,8 +84,8 @@ class GaussianK:
 def _reaching(x: Tensor | Sparse, threshold: float, k: int) -> Sparse:
     """What reaches a threshold, of all elements or of those that reached a lower one."""
     if isinstance(x, Tensor):
-        return reaching(Pending(x), threshold, k)
-    kept = reaching(Pending(x.values), threshold, k).indices
+        return reaching(LazySum(x), threshold, k)
+    kept = reaching(LazySum(x.values), threshold, k).indices
     return Sparse(x.indices[kept], x.values[kept], x.numel, ordered=True)
 
 

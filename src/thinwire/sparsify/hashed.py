@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thinwire.density import check_density, target_count
-from thinwire.pending import Pending
+from thinwire.kernels.lazy_sum import LazySum
+from thinwire.settings import check_density, target_count
 from thinwire.sparsify._common import check_range, sampled_threshold, take_all
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Hashed:
+class HashedSlots:
     """Of all elements that reach a sampled threshold, one for each of `slots`·k slots.
 
     DRAGONN, sections 4.1 and 4.2: an element writes itself to the slot that its index hashes to,
@@ -40,9 +40,9 @@ class Hashed:
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """At most slots·k elements, each of about the k largest magnitudes."""
-        return self.select_from(Pending(x), state, ctx)
+        return self.select_from(LazySum(x), state, ctx)
 
-    def select_from(self, x: Pending, state: State, ctx: StepContext) -> Sparse:
+    def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
         """The same, before `x` is added up."""
         k = target_count(x.numel, self.density, ctx.density)
         if k == x.numel:

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thinwire.density import check_density, target_count
-from thinwire.pending import Pending
+from thinwire.kernels.lazy_sum import LazySum
+from thinwire.settings import check_density, target_count
 from thinwire.sparsify._common import (
     check_integer,
     chunks,
@@ -61,7 +61,7 @@ class MultiStage:
             if not torch.finfo(x.dtype).eps * high < high - low < math.inf:
                 break  # no number of x's precision lies between
             middle = low + (high - low) / 2
-            kept = reaching(Pending(pool), middle, k).indices
+            kept = reaching(LazySum(pool), middle, k).indices
             if kept.numel() > k:
                 low = middle
                 candidates = kept if candidates is None else candidates[kept]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinwire.density import check_density, target_count
 from thinwire.rng import distinct
+from thinwire.settings import check_density, target_count
 from thinwire.sparsify._common import take
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 

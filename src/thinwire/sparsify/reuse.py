@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinwire.density import check_density, target_count
-from thinwire.pending import Pending
+from thinwire.kernels.lazy_sum import LazySum
+from thinwire.settings import check_density, target_count
 from thinwire.sparsify._common import (
     check_integer,
     check_range,
@@ -21,7 +21,7 @@ _NEVER = -1  # in place of the step at which the threshold was evaluated
 
 
 @dataclass(frozen=True, slots=True)
-class Reuse:
+class ReusedThreshold:
     """All elements that reach the k-th largest magnitude of some steps ago.
 
     Ok-Topk, section 3.1.3 and Algorithm 1, lines 2-4: gradient statistics change slowly, so the
@@ -59,9 +59,9 @@ class Reuse:
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """About k elements, none of them smaller than one left out; exactly k when evaluating."""
-        return self.select_from(Pending(x), state, ctx)
+        return self.select_from(LazySum(x), state, ctx)
 
-    def select_from(self, x: Pending, state: State, ctx: StepContext) -> Sparse:
+    def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
         """The same, before `x` is added up."""
         k = target_count(x.numel, self.density, ctx.density)
         if k == 0:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinwire.density import check_density, target_count
 from thinwire.errors import RecipeError
-from thinwire.pending import Pending
+from thinwire.kernels.lazy_sum import LazySum
+from thinwire.settings import check_density, target_count
 from thinwire.sparsify._common import (
     check_integer,
     check_range,
@@ -24,7 +24,7 @@ from thinwire.types import Sparse, State, StepContext, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledThreshold:
     """All elements whose magnitude reaches a threshold that a strided sample suggests.
 
     DGC (Lin et al., 2017) as DRAGONN describes it in section 2.3. The count lies between
@@ -58,9 +58,9 @@ class Sampled:
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """Between low·k and high·k elements, none of them smaller than one left out."""
-        return self.select_from(Pending(x), state, ctx)
+        return self.select_from(LazySum(x), state, ctx)
 
-    def select_from(self, x: Pending, state: State, ctx: StepContext) -> Sparse:
+    def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
         """The same, before `x` is added up."""
         k = target_count(x.numel, self.density, ctx.density)
         if k == x.numel:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinwire.density import check_density, target_count
 from thinwire.kernels.exact_topk import largest_of
-from thinwire.pending import Pending
+from thinwire.kernels.lazy_sum import LazySum
+from thinwire.settings import check_density, target_count
 from thinwire.sparsify._common import take_largest
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
@@ -45,9 +45,9 @@ class TopK:
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """Exactly k elements."""
-        return self.select_from(Pending(x), state, ctx)
+        return self.select_from(LazySum(x), state, ctx)
 
-    def select_from(self, x: Pending, state: State, ctx: StepContext) -> Sparse:
+    def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
         """The same, before `x` is added up."""
         k = target_count(x.numel, self.density, ctx.density)
         if not 0 < k < x.numel:

@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from support.codec.index_cases import uniform
 from thinwire import kernels
 from thinwire.codec import IndexCodec
 from thinwire.codec.abc import ApproximateIndexCodec
 from thinwire.codec.index.bloom import POLICIES, BloomIndex, Policy
 from thinwire.errors import RecipeError, WireFormatError
 from wire.make_golden import BLOOM, BLOOM_FILE
-
-from .cases import uniform
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 

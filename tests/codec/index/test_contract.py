@@ -9,13 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from thinwire import kernels
-from thinwire.codec import INDEX_CODECS
-from thinwire.errors import RecipeError, WireFormatError
-
-from ..cases import INDICES as CODECS
-from ..cases import LEFT_OUT, each
-from .cases import (
+from support.codec.cases import INDICES as CODECS
+from support.codec.cases import LEFT_OUT, each
+from support.codec.index_cases import (
     ASCENDING,
     EVERY_NAME,
     EVERY_ROW,
@@ -25,6 +21,9 @@ from .cases import (
     clustered,
     uniform,
 )
+from thinwire import kernels
+from thinwire.codec import INDEX_CODECS
+from thinwire.errors import RecipeError, WireFormatError
 
 CANONICAL = ["raw", "regional", "elias_fano", "bitmap", "varint", "rle"]  # one part for each set
 every_codec = pytest.mark.parametrize("name", each(EVERY_NAME))

@@ -3,12 +3,11 @@
 import pytest
 import torch
 
+from support.codec.cases import INDICES as CODECS
+from support.codec.cases import each
+from support.codec.index_cases import EVERY_NAME, EVERY_ROW, clustered, uniform
 from thinwire.codec import IndexCodec
 from thinwire.codec.index.bloom import POLICIES, BloomIndex
-
-from ..cases import INDICES as CODECS
-from ..cases import each
-from .cases import EVERY_NAME, EVERY_ROW, clustered, uniform
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -5,12 +5,11 @@ import sys
 import pytest
 import torch
 
+from support.codec.cases import INDICES as CODECS
+from support.codec.cases import each
+from support.codec.index_cases import FOREIGN
 from thinwire.codec import INDEX_CODECS
 from thinwire.errors import RecipeError, WireFormatError
-
-from ..cases import INDICES as CODECS
-from ..cases import each
-from .cases import FOREIGN
 
 PACKAGES = {"pco": "pcodec.standalone", "zstd": "zstandard", "ans": "constriction"}
 

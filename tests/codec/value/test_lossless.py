@@ -7,11 +7,10 @@ import zlib
 import pytest
 import torch
 
+from support.codec.cases import VALUES, bits_of, each, random_values
+from support.codec.value_helpers import decoded
 from thinwire.codec import ZstdValue
 from thinwire.errors import RecipeError, WireFormatError
-
-from ..cases import VALUES, bits_of, each, random_values
-from .helpers import decoded
 
 every_codec = pytest.mark.parametrize("name", each(["deflate", "zstd"]))
 

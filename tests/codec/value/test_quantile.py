@@ -5,11 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.codec.cases import random_values
+from support.codec.value_helpers import decoded, relative_error, with_bytes
 from thinwire.codec import QuantileValue
 from thinwire.errors import RecipeError, WireFormatError
-
-from ..cases import random_values
-from .helpers import decoded, relative_error, with_bytes
 
 
 @settings(max_examples=80, deadline=None)

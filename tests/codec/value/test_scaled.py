@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 import torch
 
+from support.codec.cases import random_values
+from support.codec.value_helpers import decoded, with_bytes
 from thinwire.codec import ChunkedValue, Fp8Value
 from thinwire.codec.value.fp8 import Format
 from thinwire.errors import RecipeError, WireFormatError
-
-from ..cases import random_values
-from .helpers import decoded, with_bytes
 
 LARGEST: dict[Format, float] = {"e4m3": 448.0, "e5m2": 57344.0}
 

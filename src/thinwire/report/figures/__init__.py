@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
-from thinwire.report.drawing import Plot
+from thinwire.report.charts.drawing import Plot
+from thinwire.report.charts.palette import looks
 from thinwire.report.figures.codecs import codec_figures
 from thinwire.report.figures.kernels import kernel_figures
 from thinwire.report.figures.scaling import simulate_figures, sync_figures
 from thinwire.report.figures.train import train_figures
 from thinwire.report.kinds import Kind
-from thinwire.report.palette import looks
-from thinwire.results import Row
+from thinwire.results.file import Row
 
 _FIGURES = {
     "sync": sync_figures,

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from thinwire.report.bar_chart import Bar, bar_chart
-from thinwire.report.drawing import Axis, Plot
-from thinwire.report.palette import Look
+from thinwire.format import short
+from thinwire.report.charts.bars import Bar, bar_chart
+from thinwire.report.charts.drawing import Axis, Plot
+from thinwire.report.charts.palette import Look
 from thinwire.report.panels import Panel, panels
-from thinwire.results import Row
-from thinwire.words import short
+from thinwire.results.file import Row
 
 RATES = {"encode": "hue-0", "decode": "hue-1"}
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from thinwire.report.bar_chart import Bar, bar_chart
-from thinwire.report.drawing import Axis, Plot
-from thinwire.report.line_chart import Line, line_chart
-from thinwire.report.palette import Look
+from thinwire.format import duration
+from thinwire.report.charts.bars import Bar, bar_chart
+from thinwire.report.charts.drawing import Axis, Plot
+from thinwire.report.charts.lines import Line, line_chart
+from thinwire.report.charts.palette import Look
 from thinwire.report.panels import Panel, by_series, number, panels
-from thinwire.results import Row
-from thinwire.words import duration
+from thinwire.results.file import Row
 
 FLOOR = Look("ink", (4, 2), 1.4)
 SHOWN_RATIO = 10.0  # longer bars are cut: what matters is how near the others come to 1

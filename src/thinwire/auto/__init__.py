@@ -1,0 +1,84 @@
+"""A recipe that is one of several, unit by unit: the dense way, and others where they are faster.
+
+What each unit does is decided in `chooser`; here is between what, and why no choice loses anything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+from thinwire.auto.rules import DENSE
+from thinwire.collective import Dense
+from thinwire.errors import RecipeError
+from thinwire.feedback import Momentum, NoFeedback, Residual
+from thinwire.pipeline import Pipeline
+from thinwire.sparsify import Everything
+from thinwire.types import Feedback
+
+FLUSH = Pipeline(Everything(), None, Dense(), Residual(), unit="bucket", bypass=0)
+"""Sends the gradient with all that waits: the step between a sparse way and a dense one."""
+
+
+def dense_pipeline(feedback: Feedback) -> Pipeline:
+    """How a tensor travels that a recipe with this feedback does not compress.
+
+    Momentum that the recipe takes over from the optimiser goes on without masking: since all of it
+    is delivered, that is momentum SGD. Nothing else waits, and so there is nothing to keep.
+    """
+    kept = replace(feedback, masking=False) if isinstance(feedback, Momentum) else NoFeedback()
+    return Pipeline(Everything(), None, Dense(), kept, unit="bucket", bypass=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Auto(Pipeline):
+    """The four pieces are its dense way; `choices`, by label, are the others.
+
+    All choices keep what was not sent in the same residual, so that a unit may go from one to
+    another at any step and law 1 still holds; a dense way without feedback is reached by one step
+    of `FLUSH`.
+
+    A choice is tried for `trial` steps, which are measured, after one that is not; 0 lets
+    calibrated costs decide alone (DRAGONN, section 4.2).
+    """
+
+    choices: tuple[tuple[str, Pipeline], ...] = ()
+    trial: int = 3
+
+    def __post_init__(self) -> None:
+        Pipeline.__post_init__(self)
+        if self.trial < 0:
+            raise RecipeError(f"trial={self.trial} must be a number of steps, or 0")
+        labels = [label for label, _ in self.choices]
+        if len({DENSE, *labels}) != 1 + len(labels):
+            raise RecipeError(f"choices {labels} must have different labels, none of them {DENSE}")
+        kinds = {type(choice.feedback) for _, choice in self.choices}
+        kinds |= set() if isinstance(self.feedback, NoFeedback) else {type(self.feedback)}
+        if len(kinds) > 1 or NoFeedback in kinds:
+            names = ", ".join(sorted(kind.__name__ for kind in kinds))
+            raise RecipeError(
+                f"choices must share one feedback, or what waits is lost on the way from one to "
+                f"another; these have {names}"
+            )
+
+    @classmethod
+    def between(cls, dense: Pipeline, choices: Mapping[str, Pipeline], trial: int = 3) -> Self:
+        """One that may go any of these ways."""
+        own = {f.name: getattr(dense, f.name) for f in fields(dense)}
+        return cls(**own, choices=tuple(choices.items()), trial=trial)
+
+    @property
+    def conserves(self) -> bool:
+        """As of a pipeline, whichever is chosen."""
+        return all(choice.conserves for _, choice in self.choices)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of all ways, the dense one first."""
+        return (DENSE, *(label for label, _ in self.choices))
+
+    def way(self, label: str) -> Pipeline:
+        """The pipeline of a choice; the dense one of any other label."""
+        for known, choice in self.choices:
+            if known == label:
+                return replace(choice, warm_up=self.warm_up)
+        return Pipeline(**{f.name: getattr(self, f.name) for f in fields(Pipeline)})

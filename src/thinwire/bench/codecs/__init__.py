@@ -1,0 +1,1 @@
+"""Bits and rates of the codecs."""

@@ -1,0 +1,1 @@
+"""Kernels against the floor that memory sets."""

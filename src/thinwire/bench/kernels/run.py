@@ -1,0 +1,265 @@
+"""`thinwire bench kernels`: what each kernel costs, against what its bytes cost.
+
+The floor of an operation is the least it must move, at the speed of a plain pass over as many
+elements measured in the same run: a read (sum), a read-modify-write (a += b) or a fill. Baselines
+do the same work in torch operations.
+
+`seconds` is the median on a GPU, by its own clock, and the least on the CPU: of the process's time
+on one thread, of the wall clock on several. Of whole recipes it is the mean, as in `stats()`: some
+of their steps do more than others. `first_seconds` is the first call's, compilation included;
+`cold` says that nothing compiled was at hand. On a GPU the host has a head start, as it has in
+training: launches are not measured, except of work that makes the host wait, and of whole recipes.
+
+Also a module, for machines without the command line: `python -m thinwire.bench.kernels.run`.
+"""
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from thinwire.bench.kernels.encode import ENCODE
+from thinwire.bench.kernels.ops import KERNELS, FloorKind, Inputs, Op
+from thinwire.bench.kernels.plot import draw
+from thinwire.bench.kernels.timing import Stepped, measure, measure_floors
+from thinwire.bench.timing import Quiet, Spread, Watcher
+from thinwire.cli.parse import elements, listed, number, whole
+from thinwire.errors import ThinwireError
+from thinwire.kernels import Implementation, chosen
+from thinwire.machine import available_memory_gib
+from thinwire.report.charts.png import refuse_without_matplotlib
+from thinwire.results.file import ResultFile, Row
+
+OPS: tuple[Op, ...] = (*KERNELS, *ENCODE)
+FLOOR_BYTES: dict[FloorKind, int] = {"read": 4, "rmw": 12, "fill": 4}  # an element
+COPIES = 12  # of the elements that may be held at once
+LEAST_N = 1000  # elements
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to measure. Empty `ops` means all there are."""
+
+    device: str = "cpu"
+    n: tuple[int, ...] = (1 << 20, 1 << 22, 1 << 24)
+    density: tuple[float, ...] = (0.0001, 0.001, 0.01)
+    threads: tuple[int, ...] = (1,)
+    ops: tuple[str, ...] = ()
+    seconds: float = 0.3  # of each measurement, about
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row to be."""
+
+    threads: int
+    n: int
+    density: float
+    op: Op
+
+
+def plan(settings: Settings) -> list[Case]:
+    """All cases, in the order they run."""
+    _refuse_impossible(settings)
+    ops = [op for op in OPS if not settings.ops or op.name in settings.ops]
+    return [
+        Case(threads, n, density, op)
+        for threads in settings.threads
+        for n in settings.n
+        for density in settings.density
+        for op in ops
+    ]
+
+
+def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
+    """Measure everything, row by row into `results`; what failed, in words."""
+    device, failures = torch.device(settings.device), []
+    results.machine.update(_versions(device))
+    cold = "numba" not in sys.modules and os.environ.get("NUMBA_CACHE_DIR") is not None
+    threads_before = torch.get_num_threads()
+    inputs: Inputs | None = None
+    floors: dict[FloorKind, Spread] = {}
+    try:
+        for case in plan(settings):
+            watcher.start(f"{case.op.name}, {case.op.impl}, {case.n:,} × {case.density:g}")
+            if (torch.get_num_threads(), inputs and inputs.n) != (case.threads, case.n):
+                torch.set_num_threads(case.threads)
+                floors = measure_floors(case.n, device, settings.seconds)
+            if inputs is None or (inputs.n, inputs.density) != (case.n, case.density):
+                inputs = Inputs(case.n, case.density, device)
+            try:
+                results.add([_row(case, inputs, floors, settings) | {"cold": cold}])
+            except Exception as error:  # one kernel that fails must not cost the others' results
+                failures.append(f"{case.op.name} ({case.op.impl}), {case.n:,}: {error!r}")
+            watcher.advance()
+    finally:
+        torch.set_num_threads(threads_before)
+    return failures
+
+
+def _row(case: Case, inputs: Inputs, floors: dict[FloorKind, Spread], settings: Settings) -> Row:
+    op, device = case.op, inputs.device
+    work = op.prepare(inputs)
+    first, spread, calls = measure(work, device, settings.seconds)
+    on_gpu = device.type == "cuda"
+    plain = floors[op.floor]
+    share = op.bytes(inputs) / (FLOOR_BYTES[op.floor] * case.n)
+    floor = share * (plain.median if on_gpu else plain.low)
+    seconds = spread.median if on_gpu else spread.low
+    if isinstance(work, Stepped):
+        seconds = spread.mean
+    return {
+        "op": op.name,
+        "payloads": op.payloads,
+        "impl": implementation(op, device),
+        "device": device.type,
+        "n": case.n,
+        "density": case.density,
+        "threads": None if on_gpu else case.threads,
+        "seconds": seconds,
+        "seconds_min": spread.low,
+        "seconds_max": spread.high,
+        "seconds_iqr": spread.iqr,
+        "calls": calls,
+        "first_seconds": first,
+        "floor": op.floor,
+        "floor_bytes": op.bytes(inputs),
+        "floor_seconds": floor,
+        "ratio": seconds / floor,
+    }
+
+
+def implementation(op: Op, device: torch.device) -> str:
+    """Who does the work: one of ours, or a baseline by its name."""
+    if op.package is None:
+        return op.impl
+    names: tuple[Implementation, ...] = ("reference", "numba", "triton")
+    package = f"thinwire.kernels.{op.package}"
+    if find_spec(package) is None:  # a codec without a kernel of its own
+        return "reference"
+    return chosen(device, tuple(name for name in names if find_spec(f"{package}.{name}")))
+
+
+def _versions(device: torch.device) -> dict[str, object]:
+    if device.type != "cuda":
+        return {}
+    from importlib.metadata import version
+
+    driver = Path("/proc/driver/nvidia/version")
+    found = re.search(r"\d+\.\d+(\.\d+)*", driver.read_text()) if driver.exists() else None
+    return {
+        "gpu": torch.cuda.get_device_name(device),
+        "cuda": torch.version.cuda,
+        "triton": version("triton"),
+        "driver": found and found[0],
+    }
+
+
+def _refuse_impossible(settings: Settings) -> None:
+    known = dict.fromkeys(op.name for op in OPS)
+    for name in settings.ops:
+        if name not in known:
+            raise ThinwireError(f"unknown operation {name!r}; there are: {'; '.join(known)}")
+    if settings.device not in ("cpu", "cuda"):
+        raise ThinwireError(f"device={settings.device!r} must be cpu or cuda")
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise ThinwireError("there is no CUDA device here: take --device cpu")
+    if min(settings.n) < LEAST_N:
+        raise ThinwireError(f"n={min(settings.n)} must be at least {LEAST_N}")
+    for density in settings.density:
+        if not 0 < density < 1:
+            raise ThinwireError(f"density={density} must be between 0 and 1")
+    if min(settings.threads) < 1:
+        raise ThinwireError(f"threads={settings.threads} must be at least 1")
+    needed = COPIES * 4 * max(settings.n) / 2**30
+    free = available_memory_gib()
+    if settings.device == "cuda":
+        free = torch.cuda.mem_get_info()[0] / 2**30
+    if free is not None and needed > free:
+        raise ThinwireError(f"{max(settings.n):,} elements may need {needed:.1f} GiB of {free:.1f}")
+
+
+@contextmanager
+def cold_caches() -> Iterator[None]:
+    """Nothing compiled is at hand for what is imported within, and nothing is left behind."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = dict(os.environ)
+        os.environ |= {"NUMBA_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder}
+        try:
+            yield
+        finally:
+            for name in ("NUMBA_CACHE_DIR", "TRITON_CACHE_DIR"):
+                os.environ.pop(name)
+                if name in before:
+                    os.environ[name] = before[name]
+
+
+def default_device() -> str:
+    """A GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def split_ops(text: str) -> tuple[str, ...]:
+    """By semicolons: some names have commas."""
+    return tuple(word.strip() for word in text.split(";") if word.strip())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The same without typer and rich: plain lines."""
+    parser = argparse.ArgumentParser(prog="python -m thinwire.bench.kernels.run")
+    parser.add_argument("--device", default=default_device())
+    readers: dict[str, Callable[[str], float]]
+    readers = {"n": elements, "density": number, "threads": whole}
+    for name, read in readers.items():
+        parser.add_argument(f"--{name}", type=partial(listed, f"--{name}", read))
+    parser.add_argument("--ops", type=split_ops)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--png", type=Path)
+    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value}
+    json, png = given.pop("json", None), given.pop("png", None)
+    if png is not None:
+        refuse_without_matplotlib()
+    settings = Settings(**given)
+    plan(settings)  # refuses before a file is made
+    results = ResultFile(json)
+    with cold_caches():
+        failures = run(settings, results, Quiet())
+    for row in results.rows:
+        print(" ".join(as_cells(row)))
+    if png is not None:
+        draw(results.rows, png)
+    if failures:
+        sys.exit("\n".join(failures))
+
+
+HEADINGS = ("op", "impl", "n", "density", "threads", "ms", "iqr", "floor ms", "ratio", "first s")
+
+
+def as_cells(row: Row) -> list[str]:
+    """A row, as the tables show it."""
+    return [
+        row["op"] if row["payloads"] is None else f"{row['op']} {row['payloads']}",
+        row["impl"],
+        f"{row['n']:,}",
+        f"{row['density']:g}",
+        "" if row["threads"] is None else str(row["threads"]),
+        f"{1000 * row['seconds']:.4f}",
+        f"{1000 * row['seconds_iqr']:.4f}",
+        f"{1000 * row['floor_seconds']:.4f}",
+        f"{row['ratio']:.2f}",
+        f"{row['first_seconds']:.2f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One gradient, synchronised over shaped links."""

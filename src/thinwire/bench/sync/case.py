@@ -1,0 +1,100 @@
+"""What a rank does for `thinwire bench sync`: one way to average, over a few steps, timed."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+import thinwire as tw
+from thinwire.bench.peers import PEERS, SPARSE_PEERS, Method
+from thinwire.bench.sockets import bytes_written
+from thinwire.cookbook import at_density, has_density
+from thinwire.lab.rank_main import Case, Message, own_link_bytes
+from thinwire.pipeline import Pipeline
+from thinwire.workloads.gradients import SyntheticGradient
+
+_gradients: dict[tuple[int, int], SyntheticGradient] = {}  # the last one: making it takes a while
+
+
+def measure(case: Case, rank: int, report_step: Callable[[], None]) -> Message:
+    """Seconds, seconds by phase and bytes, of every step after the warm-up."""
+    gradient = _gradient(case["n"], rank, case["seed"])
+    method = _method(case["recipe"], case["density"], case["seed"])
+    try:
+        for _ in range(case["warmup"]):
+            _timed(method, gradient.fill())
+            report_step()
+        while isinstance(method, Recipe) and not method.sync.choosers.settled:
+            _timed(method, gradient.fill())  # `auto` still tries
+        dist.barrier()
+        link = own_link_bytes()
+        steps = []
+        for _ in range(case["steps"]):
+            steps.append(_timed(method, gradient.fill()))
+            report_step()
+        dist.barrier()
+        link_bytes = None if link is None else (own_link_bytes() or 0) - link
+        return {"steps": steps, "link_bytes": link_bytes, **_selected(method)}
+    finally:
+        if isinstance(method, Recipe):
+            method.sync.close()
+
+
+class Recipe:
+    """A recipe of ours, measured as the peers are."""
+
+    def __init__(self, pipeline: Pipeline, seed: int) -> None:
+        self.sync = tw.Synchronizer(pipeline, seed=seed)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        found: dict[str, float] = self.sync.stats()["total"]["seconds"]
+        return found
+
+    def step(self, grad: Tensor) -> None:
+        self.sync.average("gradient", grad)
+
+
+def takes_density(name: str) -> bool:
+    """Whether a density means anything to it; it comes with a name, not with a written recipe."""
+    return name in SPARSE_PEERS or has_density(name)
+
+
+def _method(name: str, density: float | None, seed: int) -> Method:
+    if name in PEERS:
+        return PEERS[name](density or 0.0)
+    return Recipe(at_density(name, density), seed)
+
+
+def _timed(method: Method, grad: Tensor) -> dict[str, Any]:
+    """One step, which all ranks begin together."""
+    before = dict(method.seconds)
+    dist.barrier()
+    written, started = bytes_written(), time.perf_counter()
+    method.step(grad)
+    took = time.perf_counter() - started
+    written_after = bytes_written()
+    phases = {phase: s - before.get(phase, 0.0) for phase, s in method.seconds.items()}
+    socket_bytes = None if written is None else (written_after or 0) - written
+    return {"seconds": took, "phases": phases, "socket_bytes": socket_bytes}
+
+
+def _selected(method: Method) -> Message:
+    """The mean number of elements sent and the bytes, as the library counts them; what it chose."""
+    if not isinstance(method, Recipe):
+        return {"k": None, "counted_bytes": None, "decision": None}
+    total = method.sync.stats()["total"]
+    return {
+        "k": total["k"],
+        "counted_bytes": total["bytes_sent"] / max(1, total["steps"]),
+        "decision": method.sync.choosers.decided(),
+    }
+
+
+def _gradient(n: int, rank: int, seed: int) -> SyntheticGradient:
+    if (n, seed) not in _gradients:
+        _gradients.clear()
+        _gradients[n, seed] = SyntheticGradient(n, rank, seed)
+    return _gradients[n, seed]

@@ -1,0 +1,105 @@
+"""A recipe or a peer in DDP, with and without overlap.
+
+With overlap, DDP's ordinary way, a bucket is exchanged as soon as it is ready. Without, every
+bucket waits for the last one, which is ready when the backward pass has ended; buckets, hooks and
+results are the same.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+import thinwire as tw
+from thinwire.bench.peers import PEERS, SPARSE_PEERS, Hook
+from thinwire.cookbook import at_density
+from thinwire.engine.thread import OrderedWorker
+from thinwire.frontends.ddp import Handle
+
+Hooked = Callable[[object, GradBucket], Future[Tensor]]
+DDP_PEERS = tuple(name for name in PEERS if name not in SPARSE_PEERS)
+
+
+class HeldBack(DistributedDataParallel):
+    """DDP whose hooks see no bucket before all are ready."""
+
+    def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
+        super().register_comm_hook(state, _Queue(hook).hold)
+
+
+class _Renamed:
+    """DDP refuses bf16_compress_hook without CUDA, by its name, though Gloo can add bfloat16."""
+
+    def __init__(self, hook: Hooked) -> None:
+        self._hook = hook
+
+    def call(self, state: object, bucket: GradBucket) -> Future[Tensor]:
+        return self._hook(state, bucket)
+
+
+class _InOrder:
+    """One bucket after the other: PowerSGD starts collectives in callbacks of others.
+
+    With two buckets under way each rank would start them in an order of its own. NCCL's stream
+    would put them in order; on Gloo ranks then read each other's wrong messages.
+    """
+
+    def __init__(self, hook: Hooked) -> None:
+        self._hook = hook
+        self._worker = OrderedWorker()  # its thread ends with this object
+
+    def call(self, state: object, bucket: GradBucket) -> Future[Tensor]:
+        promised: Future[Tensor] = Future()
+        self._worker.submit(bucket.buffer().device, self._take, state, bucket, promised)
+        return promised
+
+    def _take(self, state: object, bucket: GradBucket, promised: Future[Tensor]) -> None:
+        try:
+            promised.set_result(self._hook(state, bucket).wait())
+        except Exception as error:
+            promised.set_exception(error)  # type: ignore[arg-type]  # torch declares it wrongly
+
+
+class _Queue:
+    def __init__(self, hook: Hooked) -> None:
+        self._hook = hook
+        self._held: list[tuple[GradBucket, Future[Tensor]]] = []
+
+    def hold(self, state: object, bucket: GradBucket) -> Future[Tensor]:
+        promised: Future[Tensor] = Future()
+        self._held.append((bucket, promised))
+        if bucket.is_last():
+            held, self._held = self._held, []
+            for ready, result in held:
+                self._hook(state, ready).then(partial(_pass_on, result))
+        return promised
+
+
+def _pass_on(result: Future[Tensor], finished: Future[Tensor]) -> None:
+    """The result, or the error: DDP waits for either."""
+    try:
+        result.set_result(finished.value())
+    except Exception as error:
+        result.set_exception(error)  # type: ignore[arg-type]  # torch declares it wrongly
+
+
+def compress(
+    ddp: DistributedDataParallel, recipe: str, density: float | None, seed: int
+) -> Handle | None:
+    """The recipe's handle; a peer is a hook and has none."""
+    if recipe not in DDP_PEERS:
+        return tw.compress(ddp, at_density(recipe, density), seed=seed)
+    peer = PEERS[recipe](0.0)
+    assert isinstance(peer, Hook)
+    hook = _Renamed(peer.hook).call
+    if isinstance(peer.state, PowerSGDState):
+        # It keeps errors by bucket, and DDP makes its buckets anew after the first step.
+        peer.state.iter, peer.state.start_powerSGD_iter = 0, 2
+        hook = _InOrder(peer.hook).call
+    ddp.register_comm_hook(peer.state, hook)
+    return None

@@ -1,0 +1,187 @@
+"""What `thinwire bench train` is asked for, and what of it can be done."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from thinwire.bench.limits import refuse_links, refuse_memory
+from thinwire.bench.peers import BASELINE, PEERS, SPARSE_PEERS
+from thinwire.bench.sync.case import takes_density
+from thinwire.bench.train.hooks import DDP_PEERS
+from thinwire.cookbook import at_density
+from thinwire.demo.plan import DENSITY as TASK_DENSITY
+from thinwire.demo.plan import OVERRIDES, Override
+from thinwire.errors import ThinwireError
+from thinwire.lab.lab import Check
+from thinwire.settings import check_density
+from thinwire.workloads.shapes import MODELS, multiply_adds, shapes
+from thinwire.workloads.words import BENCH_TASKS as TASKS
+
+SHAPE_DENSITY = 0.01
+SHAPE_STEPS = 10
+PATIENCE = 2  # times the steps: how long a run may go on that has not reached the target
+RANK_GIB = 0.4  # of an interpreter with torch and the demo's data
+COPIES = 7  # of the gradient that a rank may hold at once: buckets, state, workspaces
+
+# Declared compute is an assumption, not a measurement: a GPU that sustains half of the 15.7
+# TFLOP/s that NVIDIA's data sheet gives a V100 (SXM2, float32), on 32 images or 8 sequences at a
+# time. A multiply-add is two operations, and a step is three times the forward pass's work.
+SUSTAINED = 15.7e12 / 2
+IMAGES, SEQUENCES = 32, 8
+READS_TEXT = frozenset({"gpt2", "bert-base"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to measure. None stands for each model's own."""
+
+    models: tuple[str, ...] = ("resnet18", "text")
+    recipes: tuple[str, ...] = ("topk", "ok-topk", "union")
+    workers: tuple[int, ...] = (4,)
+    nodes: int | None = None  # one a worker
+    rates: tuple[str | None, ...] = ("1gbit",)  # None is the loopback
+    overlap: tuple[bool, ...] = (True,)
+    density: float | None = None
+    compute: float | None = None  # seconds a step
+    steps: int | None = None
+    warmup: int = 2  # first steps that the median step leaves out
+    target_loss: float | None = None
+    learning_rate: float | None = None
+    seed: int = 0
+    check: Check = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One training run."""
+
+    workers: int
+    rate: str | None
+    model: str
+    overlap: bool
+    recipe: str
+    density: float | None  # None where it means nothing
+    compute: float
+    steps: int
+    learning_rate: float | None  # None where nothing is learnt
+    momentum: float | None
+
+    @property
+    def real(self) -> bool:
+        """Whether it trains on data, and so has a loss."""
+        return self.model in TASKS
+
+    @property
+    def max_steps(self) -> int:
+        return self.steps * PATIENCE if self.real else self.steps
+
+    @property
+    def window(self) -> int:
+        """Steps that a loss is averaged over before it is compared with the target."""
+        return max(1, self.steps // 10)
+
+    def __str__(self) -> str:
+        density = "" if self.density is None else f"({self.density:g})"
+        overlap = "" if self.overlap else ", no overlap"
+        where = self.rate or "loopback"
+        return f"{self.recipe}{density}, {self.model} × {self.workers} at {where}{overlap}"
+
+
+def plan(settings: Settings) -> list[Case]:
+    """All runs, in their order; each model's first is the baseline that the others refer to."""
+    _refuse_impossible(settings)
+    names = (BASELINE, *(name for name in dict.fromkeys(settings.recipes) if name != BASELINE))
+    return [
+        _case(settings, workers, rate, model, overlap, name)
+        for workers in settings.workers
+        for rate in settings.rates
+        for model in settings.models
+        for overlap in settings.overlap
+        for name in names
+    ]
+
+
+def _case(
+    settings: Settings, workers: int, rate: str | None, model: str, overlap: bool, recipe: str
+) -> Case:
+    task, own = TASKS.get(model), OVERRIDES.get(recipe, Override())
+    density = settings.density or (SHAPE_DENSITY if task is None else TASK_DENSITY)
+    compute = settings.compute
+    if compute is None:
+        compute = declared_compute(model) if task is None else 0.0
+    rate_of_task = None if task is None else settings.learning_rate or task.learning_rate
+    return Case(
+        workers,
+        rate,
+        model,
+        overlap,
+        recipe,
+        density if takes_density(recipe) else None,
+        compute,
+        settings.steps or (SHAPE_STEPS if task is None else task.steps),
+        None if rate_of_task is None else rate_of_task * own.learning_rate_factor,
+        None if task is None else own.momentum,
+    )
+
+
+def order(case: Case, settings: Settings, target: float | None) -> dict[str, Any]:
+    """What the ranks are told."""
+    return {
+        "model": case.model,
+        "shapes": None if case.real else shapes(case.model),
+        "work": None if case.real else multiply_adds(case.model),
+        "recipe": case.recipe,
+        "density": case.density,
+        "overlap": case.overlap,
+        "compute": case.compute,
+        "learning_rate": case.learning_rate,
+        "momentum": case.momentum,
+        "steps": case.steps,
+        "max_steps": case.steps if target is None else case.max_steps,
+        "window": case.window,
+        "target": target,
+        "seed": settings.seed,
+    }
+
+
+def declared_compute(model: str) -> float:
+    """Seconds a step that a GPU is assumed to take; see `SUSTAINED`."""
+    inputs = SEQUENCES if model in READS_TEXT else IMAGES
+    return round(3 * 2 * sum(multiply_adds(model).values()) * inputs / SUSTAINED, 3)
+
+
+def parameters(model: str) -> int:
+    """How many the model has."""
+    if model in TASKS:
+        return sum(p.numel() for p in TASKS[model].model().parameters())
+    return sum(prod(shape) for shape in shapes(model).values())
+
+
+def _refuse_impossible(settings: Settings) -> None:
+    """Before anything is started: a run should not end in its tenth minute for this."""
+    for model in settings.models:
+        if model not in TASKS and model not in MODELS:
+            known = ", ".join((*TASKS, *MODELS))
+            raise ThinwireError(f"unknown model {model!r}; there are: {known}")
+    for name in settings.recipes:
+        if name in SPARSE_PEERS:
+            raise ThinwireError(
+                f"{name} is no DDP hook: `bench sync` measures it; here: {', '.join(DDP_PEERS)}"
+            )
+        if name not in PEERS:
+            at_density(name, settings.density)  # a misspelt recipe is found before anything runs
+    if settings.steps is not None and settings.steps <= settings.warmup:
+        raise ThinwireError(
+            f"steps={settings.steps} must be more than warmup={settings.warmup}, its first ones"
+        )
+    if settings.compute is not None and settings.compute < 0:
+        raise ThinwireError(f"compute={settings.compute} s must not be negative")
+    if settings.density is not None:
+        check_density(settings.density)
+    if settings.learning_rate is not None and not settings.learning_rate > 0:
+        raise ThinwireError(f"lr={settings.learning_rate} must be above 0")
+    refuse_links(settings.workers, settings.nodes, settings.rates)
+    largest = max(settings.models, key=parameters)
+    gib_a_rank = RANK_GIB + COPIES * 4 * parameters(largest) / 2**30
+    what = f"{largest} ({parameters(largest):,} parameters)"
+    refuse_memory(max(settings.workers), gib_a_rank, what)

@@ -1,0 +1,15 @@
+"""`thinwire bench`: one subcommand a benchmark.
+
+Hooked into the command line by `app.add_typer(bench, name="bench")`.
+"""
+
+import typer
+
+from thinwire.cli.bench_codecs import codecs
+from thinwire.cli.bench_kernels import kernels
+from thinwire.cli.bench_sync import sync
+from thinwire.cli.bench_train import train
+
+bench = typer.Typer(help="Measure: results as a table, and as JSON.", no_args_is_help=True)
+for command in (sync, train, kernels, codecs):
+    bench.command()(command)

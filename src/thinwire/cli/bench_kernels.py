@@ -1,0 +1,68 @@
+"""`thinwire bench kernels`. Hooked into `bench` by `bench.command()(kernels)`."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from thinwire.bench.timing import Watcher
+from thinwire.cli.console import carry_out, table
+from thinwire.cli.options import Densities, JsonPath, PngPath, Seconds
+from thinwire.cli.parse import elements, listed, number, whole
+from thinwire.results.file import ResultFile
+
+
+def kernels(
+    device: Annotated[
+        str, typer.Option(help="cuda or cpu; if not set cuda where there is one.")
+    ] = "",
+    n: Annotated[str, typer.Option("--n", help="Elements: 2^20,25.6m.")] = "2^20,2^22,2^24",
+    density: Densities = "0.0001,0.001,0.01",
+    threads: Annotated[str, typer.Option(help="Numbers of threads, on the CPU: 1,2.")] = "1",
+    ops: Annotated[
+        str, typer.Option(help="Operations, separated by semicolons; all if not set.")
+    ] = "",
+    seconds: Seconds = 0.3,
+    json_path: JsonPath = None,
+    png_path: PngPath = None,
+) -> None:
+    """Time every kernel, beside its floor and the same work in torch operations."""
+    from thinwire.bench.kernels.plot import draw
+    from thinwire.bench.kernels.run import (
+        HEADINGS,
+        Settings,
+        as_cells,
+        cold_caches,
+        default_device,
+        plan,
+        run,
+        split_ops,
+    )
+    from thinwire.report.charts.png import refuse_without_matplotlib
+
+    settings = Settings(
+        device=device or default_device(),
+        n=listed("--n", elements, n),
+        density=listed("--density", number, density),
+        threads=listed("--threads", whole, threads),
+        ops=split_ops(ops),
+        seconds=seconds,
+    )
+    if png_path is not None:
+        refuse_without_matplotlib()
+    cases = plan(settings)
+    results = ResultFile(json_path)
+
+    def measure(watcher: Watcher) -> list[str]:
+        with cold_caches():
+            return run(settings, results, watcher)
+
+    def show(console: Console) -> None:
+        shown = table(None, *HEADINGS)
+        for row in results.rows:
+            shown.add_row(*as_cells(row))
+        console.print(shown)
+        if png_path is not None:
+            draw(results.rows, png_path)
+
+    carry_out(len(cases), measure, show)

@@ -1,0 +1,78 @@
+"""What a long command shows: how far it has come (nothing in a pipe), and tables at the end."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from thinwire.bench.timing import Quiet, Watcher
+from thinwire.errors import ThinwireError
+
+PLAIN_WIDTH = 140  # a pipe has no width of its own
+
+
+class Bar:
+    """One bar over all steps of all cases."""
+
+    def __init__(self, progress: Progress, steps: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task("starting the workers", total=steps)
+
+    def start(self, what: str) -> None:
+        self._progress.update(self._task, description=what)
+
+    def advance(self, steps: int = 1) -> None:
+        self._progress.update(self._task, advance=steps)
+
+
+def plain_console(width: int = PLAIN_WIDTH) -> Console:
+    """The terminal; or, in a pipe, plain text that is wide enough for the tables."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=width)
+
+
+def watch(console: Console, steps: int) -> tuple[AbstractContextManager[object], Watcher]:
+    """A context to show progress in, and whom to tell."""
+    if not console.is_terminal:
+        return nullcontext(), Quiet()
+    progress = Progress(
+        TextColumn("{task.description:44}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("steps,"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+        console=console,
+        transient=True,
+    )
+    return progress, Bar(progress, steps)
+
+
+def carry_out(
+    steps: int, measure: Callable[[Watcher], list[str]], show: Callable[[Console], None]
+) -> None:
+    """Measure in so many steps, and show what there is however it ends.
+
+    `measure` returns what failed, in words; that is raised, after all else was measured.
+    """
+    console = plain_console()
+    shown, watcher = watch(console, steps)
+    failures: list[str] = []
+    try:
+        with shown:
+            failures = measure(watcher)
+    finally:
+        show(console)
+    if failures:
+        raise ThinwireError("\n".join(failures))
+
+
+def table(title: str | None, *headings: str) -> Table:
+    """First column left, numbers right."""
+    made = Table(title=title, title_justify="left", box=box.SIMPLE)
+    for place, heading in enumerate(headings):
+        made.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    return made

@@ -1,0 +1,98 @@
+"""Settings as they are written on a command line: lists, counts, rates and times."""
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+from thinwire.errors import ThinwireError
+from thinwire.lab import LabError
+from thinwire.lab.links import seconds
+
+T = TypeVar("T")
+
+_FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9}
+
+
+def split(text: str) -> tuple[str, ...]:
+    """Words between commas; commas within parentheses belong to the word.
+
+    >>> split("dense, topk(0.01, coo=union(64, 'bf16'))")
+    ('dense', "topk(0.01, coo=union(64, 'bf16'))")
+    """
+    words, depth = [""], 0
+    for letter in text:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == "," and depth <= 0:
+            words.append("")
+        else:
+            words[-1] += letter
+    return tuple(word.strip() for word in words if word.strip())
+
+
+def listed(option: str, read: Callable[[str], T], text: str) -> tuple[T, ...]:
+    """What an option lists, which is at least one thing; errors name the option."""
+    words = split(text)
+    if not words:
+        raise ThinwireError(f"{option} is empty: give at least one")
+    try:
+        return tuple(read(word) for word in words)
+    except ThinwireError as error:
+        raise ThinwireError(f"{option}: {error}") from None
+
+
+def number(text: str) -> float:
+    """Any that is finite."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise ThinwireError(f"{text!r} is not a number")
+    return found
+
+
+def whole(text: str) -> int:
+    """A count of at least 1, in digits."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ThinwireError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def elements(text: str) -> int:
+    """How many: 1000000, 1m, 25.6m, 64k, 2^20."""
+    base, power, exponent = text.partition("^")
+    factor = _FACTORS.get(text[-1:].lower())
+    try:
+        if power:
+            found = float(whole(base) ** whole(exponent))
+        else:
+            found = number(text[:-1]) * factor if factor else number(text)
+    except (ThinwireError, OverflowError):
+        found = math.nan
+    found = round(found, 3)  # 4.35 · 10^6 is not whole in floating point
+    if not (found.is_integer() and found >= 1):
+        raise ThinwireError(f"{text!r} is not a number of elements, as 1000, 25.6m or 2^20")
+    return int(found)
+
+
+def link_rate(text: str) -> str | None:
+    """As `lab.shape` reads rates, later; None is the loopback."""
+    return None if text == "none" else text
+
+
+def time_span(text: str) -> float:
+    """Seconds, of at least 0: 0.05, or with a unit, 50us, 100ms, 2s.
+
+    >>> time_span("100ms")
+    0.1
+    """
+    try:
+        found = number(text)
+    except ThinwireError:
+        try:
+            found = seconds(text)
+        except LabError:
+            found = -1.0
+    if found < 0:
+        raise ThinwireError(f"{text!r} is no time: write seconds, or a unit as in 50us or 100ms")
+    return found

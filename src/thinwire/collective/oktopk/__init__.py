@@ -1,0 +1,213 @@
+"""Ok-Topk: a sparse allreduce whose volume is O(k), whatever the number of ranks.
+
+Li and Hoefler, "Near-optimal sparse allreduce for distributed deep learning", PPoPP 2022.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, get_args
+
+import torch
+from torch import Tensor
+
+from thinwire.collective.oktopk import regions as _regions
+from thinwire.collective.oktopk import threshold as _threshold
+from thinwire.collective.oktopk.balance import Shares, gather
+from thinwire.collective.oktopk.regions import Consensus, Regions
+from thinwire.collective.oktopk.split import Split, split_and_reduce
+from thinwire.errors import RecipeError
+from thinwire.kernels.region_reduce import common, region_reduce
+from thinwire.settings import check_density, target_count
+from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext
+
+
+@dataclass(frozen=True, slots=True)
+class OkTopK:
+    """Topk(Σ selections): about `density`·n elements of the sum of what all ranks selected.
+
+    Algorithm 1 of the paper, whose inner top-k is the sparsifier's (use `ReusedThreshold`):
+
+    1. lines 5-7: regions of indices, one a rank, about equally full, agreed on every
+       `boundary_interval` steps, and at once after a step in which one was `imbalance` times
+       as full as the mean;
+    2. line 8: each rank sends every other its entries in that one's region, `in_flight` messages
+       at a time, and adds up its own region;
+    3. lines 9-12: the global threshold is the k-th largest magnitude of all sums, evaluated every
+       `threshold_interval` steps and reused in between;
+    4. line 13: what reaches it is gathered by all, after evening out the ranks' shares where one
+       is more than `balance_above` times the mean;
+    5. line 14: this rank delivered what it had selected and the threshold let through. That is
+       exact: a region is summed before it is pruned, so an index survives with all or nothing.
+
+    Deviations, each explained where it is made: the summed selections are cut, not each rank's
+    own (`_oktopk_regions.agree`); regions are owned where much of them was selected (`_rotated`);
+    the threshold comes from histograms of bits, not from a gather of all values
+    (`_oktopk_threshold.kth_largest`); shares are balanced also where the rule of four times the
+    mean would break the bound (`_oktopk_balance.Shares.plan`).
+
+    The count. A step that evaluates takes exactly k (or all there are, if fewer). In between it is
+    what reaches the old threshold; outside [`low`·k, `high`·k] the threshold is evaluated anew in
+    the same step, since it is stale at once while residuals ramp up. More than `cap`·k are never
+    taken, whatever `high` says.
+
+    The volume. With s the most that a rank selected, g the count taken and k = max(s, g), a rank
+    sends at most 6k·(P-1)/P words of 4 bytes in raw codecs (2 words an entry): with P ≥ 4 whatever
+    was selected where, with P = 2 because regions are owned where they are full, and with P = 3
+    but for selections made up against it (8 % more). It receives no more, once boundaries fit the
+    selections; a step that finds out that they do not is the last one to use them. On top come 72
+    bytes for each message (header, padding, its announced length), 48 bytes a peer for the counts,
+    and in steps that evaluate anew the histograms: 4 KiB for each of the four digits of a float32
+    threshold, about P KiB for each round of the boundaries.
+    """
+
+    density: float = 0.01
+    boundary_interval: int = 64  # τ: section 3.1.1
+    threshold_interval: int = 32  # τ': section 5.2; 128 for BERT
+    in_flight: int = 4  # bucketing: section 3.1.1, figure 2c
+    balance_above: float = 4.0  # section 5.3
+    low: float = 0.75
+    high: float = 1.25
+    cap: float = 2.0
+    imbalance: float = 1.5
+    consensus: Consensus = "histogram"
+
+    takes: ClassVar[CodecKind] = "bytes"
+
+    def __post_init__(self) -> None:
+        for name in ("boundary_interval", "threshold_interval", "in_flight"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise RecipeError(f"{name}={getattr(self, name)} must be an integer of at least 1")
+        for name in ("balance_above", "high", "cap", "imbalance"):
+            if not getattr(self, name) >= 1:
+                raise RecipeError(f"{name}={getattr(self, name)} must be at least 1")
+        check_density(self.density)
+        if not 0 <= self.low <= 1:
+            raise RecipeError(f"low={self.low} must be in [0, 1]")
+        if self.consensus not in get_args(Consensus):
+            raise RecipeError(f"consensus={self.consensus!r} must be one of {get_args(Consensus)}")
+
+    def lossless(self) -> "OkTopK":
+        """The same for a k that is everything: regions are added up, and all of it gathered."""
+        return replace(self, density=1.0)
+
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
+        assert isinstance(codec, Codec)
+        self.refuse(codec)
+        mine = _elements(s)
+        with ctx.phase("select"):
+            regions = self._regions(mine, ctx)
+        split = split_and_reduce(mine, regions, codec, self.in_flight, ctx)
+        with ctx.phase("select"):
+            survivors, shares = self._select(split, regions, ctx)
+        total = gather(survivors, shares, regions, codec, ctx)
+        with ctx.phase("select"):
+            here = regions.owned_by(ctx.comm.rank)
+            rounding = total.values[shares.region(here)] - survivors.values
+            charged = Sparse(total.indices[shares.region(here)], rounding, total.numel)
+            return Reduced(total, _share_of(split.added, charged, total))
+
+    def refuse(self, codec: AnyCodec) -> None:
+        """Shares are planned by counts, so that every index must arrive and no other one may."""
+        if not getattr(getattr(codec, "index", None), "lossless", True):
+            raise RecipeError(
+                f"{codec!r} may return other indices than it was given; then nobody knows which "
+                "of its elements Ok-Topk delivered. Use a lossless index codec"
+            )
+
+    def _regions(self, mine: Sparse, ctx: StepContext) -> Regions:
+        """The regions of this step: remembered, or agreed upon now."""
+        known = _regions.recall(
+            ctx.memory, mine.numel, ctx.comm.size, ctx.step, self.boundary_interval
+        )
+        if known is not None:
+            return known
+        regions = _regions.agree(mine, ctx.comm, self.consensus)
+        _regions.remember(regions, ctx.memory, ctx.step)
+        return regions
+
+    def _select(self, split: Split, regions: Regions, ctx: StepContext) -> tuple[Sparse, Shares]:
+        """What of this rank's region survives, and where all survivors are.
+
+        All that is decided here is decided from numbers that every rank has.
+        """
+        reduced, comm = split.reduced, ctx.comm
+        bits = _threshold.magnitude_bits(reduced.values)
+        known = _threshold.recall(ctx.memory, reduced.values, ctx.step, self.threshold_interval)
+        news = [split.added.count, split.sent, split.load, reduced.count]
+        news += _threshold.passing(bits, known)
+        selected, sent, loads, sums, above, tied = _columns(comm.all_gather_meta(news))
+        # One index may be everyone's choice: P entries that no boundary can part.
+        if max(loads) > self.imbalance * sum(loads) / comm.size + comm.size:
+            _regions.forget(ctx.memory)
+
+        wanted = min(target_count(split.added.numel, self.density, ctx.density), sum(sums))
+        if wanted == sum(sums):  # no threshold is needed, nor learnt
+            threshold, above, ties = _threshold.NONE, sums, [0] * comm.size
+        else:
+            passing = (above, tied)
+            threshold, above, ties = self._agree(bits, known, passing, wanted, reduced, ctx)
+        kept = _threshold.keep(bits, threshold, ties[comm.rank])
+        survivors = Sparse(reduced.indices[kept], reduced.values[kept], reduced.numel)
+        owners = [regions.owner(region) for region in range(comm.size)]
+        shares = Shares.plan(
+            counts=[above[rank] + ties[rank] for rank in owners],
+            sent=[sent[rank] for rank in owners],
+            selected=max(selected),
+            balance_above=self.balance_above,
+        )
+        return survivors, shares
+
+    def _agree(
+        self,
+        bits: Tensor,
+        known: int | None,
+        passing: tuple[list[int], list[int]],
+        wanted: int,
+        reduced: Sparse,
+        ctx: StepContext,
+    ) -> tuple[int, list[int], list[int]]:
+        """The threshold of this step, and by ranks how many are above it and how many ties stay.
+
+        `passing` is how many are above the `known` threshold and how many equal it.
+        """
+        above, tied = passing
+        count = sum(above) + sum(tied)
+        if known is not None and sum(above) <= wanted <= count:
+            # Still the k-th largest of all; ties, of which there may be many, fill up to k.
+            return known, above, _threshold.quotas(tied, wanted - sum(above))
+        serves = known is not None and self.low * wanted <= count <= self.high * wanted
+        most = math.floor(self.cap * wanted) if serves else wanted
+        if known is not None and serves and count <= most:
+            return known, above, tied
+        if most == 0:
+            return 0, above, tied  # nobody has anything
+        threshold = _threshold.kth_largest(bits, most, ctx.comm)
+        if not serves:
+            _threshold.remember(threshold, reduced.values, ctx.memory, ctx.step)
+        above, tied = _columns(ctx.comm.all_gather_meta(_threshold.passing(bits, threshold)))
+        return threshold, above, _threshold.quotas(tied, most - sum(above))
+
+
+def _elements(s: Selection) -> Sparse:
+    """The selection as single elements in ascending order; a dense one is all of them."""
+    if isinstance(s, Sparse):
+        return s.elements().sorted()
+    return Sparse(torch.arange(s.numel(), device=s.device), s, s.numel())
+
+
+def _columns(rows: list[list[int]]) -> list[list[int]]:
+    """What the ranks said, by topic."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _share_of(added: Sparse, rounding: Sparse, total: Sparse) -> Sparse:
+    """What this rank delivered: what of its selection survived, and the rounding it answers for.
+
+    Algorithm 1, line 14, the intersection of local and global top-k. What was pruned stays with
+    those that selected it. The owner of a region is charged for rounding its sums on the wire.
+    """
+    kept = common(added.indices, total.indices)
+    share = Sparse(added.indices[kept], added.values[kept], total.numel)
+    if not bool(rounding.values.any()):
+        return share
+    return region_reduce([share, rounding], total.numel)

@@ -1,0 +1,132 @@
+"""Recipes by name, and in every other way to write one; `methods` has what each is made of."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from thinwire.auto import Auto
+from thinwire.collective import AllGather, UnionAllReduce
+from thinwire.cookbook import methods
+from thinwire.cookbook.notation import build_pieces, parse
+from thinwire.errors import RecipeError
+from thinwire.feedback import Residual
+from thinwire.pipeline import Pipeline
+
+FIELDS = tuple(field.name for field in dataclasses.fields(Pipeline))
+
+
+def auto(
+    density: float = 0.01,
+    choices: Sequence[str] = (
+        "bf16",
+        "topk",
+        "topk-dsa",
+        "gtopk",
+        "ok-topk",
+        "union",
+        "omnireduce",
+    ),
+    codec: str = "rice+bf16",
+    trial: int = 3,
+) -> Auto:
+    """Dense, or whatever is faster: chosen for each bucket from measured costs, never slower.
+
+    `choices` are names, which get `density`, or written recipes; all keep what was not sent in a
+    residual. Those that send bytes are also considered with `codec`, and `union` in 16 bits; not
+    so with an empty `codec`.
+    """
+    ways = {name: at_density(name, density) for name in choices}
+    ways = {n: dataclasses.replace(way, feedback=Residual()) for n, way in ways.items()}
+    coded = {
+        f"{name} | {codec}": dataclasses.replace(way, **build_pieces({"codec": codec}))
+        for name, way in ways.items()
+        if codec and way.collective.takes == "bytes"
+    }
+    halved = {
+        f"{name} | bf16": dataclasses.replace(
+            way, collective=dataclasses.replace(way.collective, dtype="bf16")
+        )
+        for name, way in ways.items()
+        if codec and isinstance(way.collective, UnionAllReduce)
+    }
+    choose = Auto.between(methods.dense(), ways | coded | halved, trial)
+    return dataclasses.replace(choose, coo=AllGather())
+
+
+RECIPES: dict[str, Callable[..., Pipeline]] = {
+    build.__name__.replace("_", "-"): build
+    for build in (
+        methods.dense, auto, methods.fp16, methods.bf16, methods.topk, methods.randomk, methods.dgc,
+        methods.dragonn, methods.mstopk, methods.gaussiank, methods.signsgd, methods.terngrad,
+        methods.qsgd, methods.topk_dsa, methods.omnireduce, methods.union, methods.s2,
+        methods.parallax, methods.gtopk, methods.ok_topk, methods.sketchml, methods.skcompress,
+        methods.deepreduce,
+    )
+} | {"3lc": methods.three_lc}  # fmt: skip
+
+
+def recipes() -> tuple[str, ...]:
+    """The names that `recipe` knows."""
+    return tuple(RECIPES)
+
+
+def recipe(name: str, **settings: Any) -> Pipeline:
+    """A recipe by name. Settings are the recipe's own, or fields of `Pipeline` to put in place.
+
+    >>> recipe("topk", density=0.02, unit="model").sparsifier
+    TopK(density=0.02)
+    """
+    own = _settings_of(name)
+    for key in settings:
+        if key not in own and key not in FIELDS:
+            allowed = ", ".join([*own, *FIELDS])
+            raise RecipeError(f"recipe {name!r} has no setting {key!r}; it has {allowed}")
+    built = RECIPES[name](**{k: v for k, v in settings.items() if k in own})
+    replaced = {k: v for k, v in settings.items() if k not in own}
+    return dataclasses.replace(built, **build_pieces(replaced))
+
+
+def resolve(given: Pipeline | str | Mapping[str, Any]) -> Pipeline:
+    """A pipeline from any of the ways to write one.
+
+    A pipeline itself; a name, `"topk"`, or with settings, `"topk(0.01)"`; four pieces,
+    `"topk(0.01) | raw+bf16 | allgather | residual"`; a dict, or JSON or YAML of one, with the
+    key `recipe` or with the fields of `Pipeline`.
+    """
+    if isinstance(given, Pipeline):
+        return given
+    fields = parse(given)
+    if "recipe" in fields:
+        name, positional = fields.pop("recipe"), fields.pop("args", ())
+        own = _settings_of(name)
+        if len(positional) > len(own):
+            raise RecipeError(f"recipe {name!r} takes at most {len(own)} settings: {own}")
+        return recipe(name, **dict(zip(own, positional, strict=False)) | fields)
+    if "choices" in fields:
+        choices = {label: resolve(choice) for label, choice in fields.pop("choices").items()}
+        trial = fields.pop("trial", 3)
+        return Auto.between(resolve(fields), choices, trial)
+    for key in fields:
+        if key not in FIELDS:
+            raise RecipeError(f"unknown field {key!r}; a recipe has {', '.join(FIELDS)}")
+    return Pipeline(**build_pieces(fields))
+
+
+def at_density(name: str, density: float | None) -> Pipeline:
+    """A recipe by name, with the density if both have one; else as it is named or written."""
+    if density is not None and has_density(name):
+        return recipe(name, density=density)
+    return resolve(name)
+
+
+def has_density(name: str) -> bool:
+    """Whether it is a name, not a written recipe, and has a density to set."""
+    return name in RECIPES and "density" in _settings_of(name)
+
+
+def _settings_of(name: str) -> list[str]:
+    """A recipe's own, in order."""
+    if name not in RECIPES:
+        raise RecipeError(f"unknown recipe {name!r}; there are {', '.join(RECIPES)}")
+    return list(inspect.signature(RECIPES[name]).parameters)

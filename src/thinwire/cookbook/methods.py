@@ -1,0 +1,201 @@
+"""Each method of the papers, and each baseline, as a few lines of the same pieces."""
+
+import dataclasses
+
+from thinwire.auto import Auto, dense_pipeline
+from thinwire.codec import (
+    HuffmanIndex,
+    Pair,
+    QsgdValue,
+    QuantileValue,
+    SignValue,
+    TernValue,
+    ThreeLcValue,
+    VarintIndex,
+)
+from thinwire.codec.sketch import CountSketch
+from thinwire.collective import (
+    AllGather,
+    Dense,
+    GTopK,
+    OkTopK,
+    OmniReduce,
+    SketchAllReduce,
+    SparCML,
+    UnionAllReduce,
+)
+from thinwire.cookbook.notation import build_pieces
+from thinwire.feedback import Momentum, NoFeedback, Residual
+from thinwire.pipeline import Pipeline
+from thinwire.sparsify import (
+    BlockTopK,
+    Everything,
+    GaussianK,
+    HashedSlots,
+    MultiStage,
+    Nonzero,
+    RandomK,
+    ReusedThreshold,
+    SampledThreshold,
+    TopK,
+)
+
+
+def dense() -> Pipeline:
+    """Allreduce of the whole gradient: what all others are measured against."""
+    return dense_pipeline(NoFeedback())
+
+
+def fp16() -> Pipeline:
+    """Allreduce in float16, as PyTorch's fp16 hook does, but saturating instead of overflowing."""
+    return dataclasses.replace(dense(), collective=Dense("fp16"))
+
+
+def bf16() -> Pipeline:
+    """Allreduce in bfloat16."""
+    return dataclasses.replace(dense(), collective=Dense("bf16"))
+
+
+def topk(density: float = 0.01) -> Pipeline:
+    """TopkA: exact local top-k, allgather, residual (baseline in gTop-k and Ok-Topk)."""
+    return Pipeline(TopK(density))
+
+
+def randomk(density: float = 0.01, shared: bool = True) -> Pipeline:
+    """Random elements without replacement, the same on every rank or each its own."""
+    return Pipeline(RandomK(density, shared=shared))
+
+
+def dgc(density: float = 0.001, momentum: float = 0.9, clip_norm: float | None = None) -> Pipeline:
+    """Deep Gradient Compression: sampled threshold, momentum correction. Use plain SGD with it."""
+    return Pipeline(SampledThreshold(density), feedback=Momentum(momentum, clip_norm=clip_norm))
+
+
+def dragonn(
+    density: float = 0.001,
+    momentum: float = 0.9,
+    slots: float = 1.0,
+    selective: bool = False,
+    batched: bool = True,
+) -> Pipeline:
+    """DRAGONN: hashing instead of compaction, momentum correction. Use plain SGD with it.
+
+    `selective` compresses only the tensors for which calibrated costs say that it pays (section
+    4.2). It is off by default, unlike in the paper: what is sent then depends on the network and
+    on measured times, and not on the recipe alone. `batched` is the decoding of section 4.3.
+    """
+    gather, feedback = AllGather(batched), Momentum(momentum)
+    way = Pipeline(HashedSlots(density, slots), collective=gather, feedback=feedback)
+    if not selective:
+        return way
+    chosen = Auto.between(dense_pipeline(feedback), {"dragonn": way}, trial=0)
+    return dataclasses.replace(chosen, unit="tensor", bypass=way.bypass)
+
+
+def mstopk(density: float = 0.001) -> Pipeline:
+    """MSTopk: the threshold by multi-stage search instead of sorting (baseline in DRAGONN)."""
+    return Pipeline(MultiStage(density))
+
+
+def gaussiank(density: float = 0.01) -> Pipeline:
+    """Gaussiank: the threshold from the normal quantile (baseline in Ok-Topk)."""
+    return Pipeline(GaussianK(density))
+
+
+def signsgd() -> Pipeline:
+    """One bit an element and one scale a tensor (baseline in DRAGONN).
+
+    With residual feedback: plain SignSGD need not converge (Karimireddy et al., ICML 2019).
+    """
+    return Pipeline(Everything(), Pair(value=SignValue()), AllGather(), Residual())
+
+
+def terngrad() -> Pipeline:
+    """Three levels an element, unbiased, 1.6 bits."""
+    return Pipeline(Everything(), Pair(value=TernValue()), AllGather(), NoFeedback())
+
+
+def qsgd(bits: int = 8, bucket: int = 512) -> Pipeline:
+    """Stochastic quantisation to `bits` bits an element, unbiased (baseline in DRAGONN)."""
+    codec = Pair(value=QsgdValue(bits=bits, bucket=bucket))
+    return Pipeline(Everything(), codec, AllGather(), NoFeedback())
+
+
+def gtopk(density: float = 0.001, exact: bool = True) -> Pipeline:
+    """gTop-k: local top-k, then the global top-k by a tree. `exact=False` is the paper's loss."""
+    return Pipeline(TopK(density), collective=GTopK(density, exact=exact), unit="model")
+
+
+def ok_topk(density: float = 0.01, interval: int = 32) -> Pipeline:
+    """Ok-Topk: reused thresholds and a sparse allreduce of O(k) volume."""
+    collective = OkTopK(density, threshold_interval=interval)
+    return Pipeline(
+        ReusedThreshold(density, interval=interval), collective=collective, unit="model"
+    )
+
+
+def topk_dsa(density: float = 0.01) -> Pipeline:
+    """TopkDSA: SparCML's dynamic sparse allreduce, dense where filled in (baseline in Ok-Topk)."""
+    return Pipeline(TopK(density), collective=SparCML(), unit="model")
+
+
+def omnireduce(density: float = 0.01, block: int = 256) -> Pipeline:
+    """OmniReduce: exchange of non-zero blocks, here those of largest norm (baseline in S2)."""
+    return Pipeline(BlockTopK(density, block=block), collective=OmniReduce(block), unit="model")
+
+
+def union(density: float = 0.01, block: int = 64, dtype: str = "fp32") -> Pipeline:
+    """Ours: agree on the union of the ranks' blocks, then one dense allreduce over just these."""
+    blocks = BlockTopK(density, block=block)
+    return Pipeline(blocks, None, UnionAllReduce(block, dtype), unit="model")
+
+
+def s2(density: float = 1 / 32, block: int = 64, ratio: float = 0.5, rows: int = 3) -> Pipeline:
+    """S2 Reducer: the blocks of largest norm, and a count sketch of those that anyone chose.
+
+    What was not chosen stays in the residual. What was comes with unbiased noise of about 1/`ratio`
+    times its own squared norm, which is not fed back: that would diverge.
+
+    `union` is cheaper wherever its blocks, which have no noise, do as well: at `ratio` ≥ 1 it sends
+    no more for the same blocks, and below for `density`·`ratio` of them. Embeddings with
+    `sparse=True` go the same two ways, their rows as blocks.
+    """
+    blocks, codec = BlockTopK(density, block=block), CountSketch(ratio, rows)
+    return Pipeline(blocks, codec, SketchAllReduce(block), unit="model")
+
+
+def parallax() -> Pipeline:
+    """Parallax's split: dense gradients by allreduce, sparse ones by allgather (baseline in S2)."""
+    return dataclasses.replace(dense(), coo=AllGather())
+
+
+def sketchml(density: float = 0.01, bits: int = 6) -> Pipeline:
+    """SketchML: 2^bits quantile buckets and delta keys, of the largest elements."""
+    return Pipeline(TopK(density), Pair(VarintIndex(), QuantileValue(bits=bits)))
+
+
+def skcompress(density: float = 0.01, bits: int = 6) -> Pipeline:
+    """SKCompress: SketchML with Huffman's code on the keys.
+
+    DeepReduce (section 3) names a Huffman code for the values as well. The buckets are equally
+    full, so that no code for their numbers takes fewer bits than they have: it is left out.
+    """
+    return Pipeline(TopK(density), Pair(HuffmanIndex(), QuantileValue(bits=bits)))
+
+
+def three_lc(sparsity: float = 1.0) -> Pipeline:
+    """3LC: three values, five to a byte, runs of zeros as one byte; with error feedback."""
+    codec = Pair(value=ThreeLcValue(sparsity))
+    return Pipeline(Everything(), codec, AllGather(), Residual())
+
+
+def deepreduce(
+    density: float = 0.01, index: str = "bloom", value: str = "fit_poly", sparse: bool = False
+) -> Pipeline:
+    """DeepReduce: any index codec with any value codec, over top-k or, `sparse`, what is not zero.
+
+    >>> deepreduce(index="bloom('p2', fpr=0.01)", value="qsgd(7)", sparse=True).sparsifier
+    Nonzero()
+    """
+    pieces = build_pieces({"codec": {"index": index, "value": value}})
+    return Pipeline(Nonzero() if sparse else TopK(density), **pieces)

@@ -1,0 +1,185 @@
+"""How long a recipe works on a tensor besides the network: measured, as a·n + b·k + c by phase."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thinwire.cost.wire_size import alone
+from thinwire.kernels.max_abs import max_abs
+from thinwire.types import AnyCodec, Collective, Feedback, Sparsifier, StepContext, TensorSpec
+
+SIZES = (1 << 14, 1 << 20, 1 << 17)  # elements; the third if there is time
+FACTORS = (1.0, 4.0)  # densities measured, as multiples of the recipe's own
+STEPS = 4  # of which the first is not counted: it compiles and allocates
+BUDGET = 1.5  # seconds for one recipe, after which no third size is begun
+WORK = ("local", "encode", "decode")
+_PHASES = {"feedback": "local", "select": "local", "encode": "encode", "decode": "decode"}
+
+
+class Recipe(Protocol):
+    """What is needed of a pipeline. (Policies lie below pipelines and cannot name theirs.)"""
+
+    @property
+    def sparsifier(self) -> Sparsifier: ...
+    @property
+    def codec(self) -> AnyCodec: ...
+    @property
+    def collective(self) -> Collective: ...
+    @property
+    def feedback(self) -> Feedback: ...
+    @property
+    def unit(self) -> Any: ...
+    @property
+    def bypass(self) -> int: ...
+
+    def init(self, spec: TensorSpec) -> Any: ...
+    def step(self, grad: Tensor, state: Any, ctx: StepContext) -> Tensor: ...
+
+
+@runtime_checkable
+class Chooses(Protocol):
+    """A recipe that is one of several."""
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    def way(self, label: str) -> Recipe: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Seconds: a for each element, b for each selected entry, c in any case; none is negative."""
+
+    a: float = 0.0
+    b: float = 0.0
+    c: float = 0.0
+
+    def seconds(self, n: float, k: float) -> float:
+        """For a tensor of n elements of which k are selected."""
+        return self.a * n + self.b * k + self.c
+
+    @classmethod
+    def fit(cls, points: Sequence[tuple[float, float, float]]) -> Self:
+        """Least squares of relative errors over (n, k, seconds); what would be negative is zero."""
+        rows = np.array([(n, k, 1.0) for n, k, _ in points])
+        seconds = np.array([max(s, 1e-9) for _, _, s in points])
+        rows = rows / seconds[:, None]
+        free = [0, 1, 2]
+        while free:
+            found = np.linalg.lstsq(rows[:, free], np.ones(len(rows)), rcond=None)[0]
+            if (found >= 0).all():
+                solution = np.zeros(3)
+                solution[free] = found
+                return cls(*map(float, solution))
+            free.pop(int(np.argmin(found * rows[:, free].mean(0))))
+        return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The curves of recipes on one device, by `key_of` the recipe, and how well they fitted.
+
+    "local" is feedback and selection, "encode" what a rank encodes of its own selection, "decode"
+    the same entries decoded and added up; both last are scaled by what an exchange between more
+    ranks comes to.
+    """
+
+    device: str
+    curves: dict[str, dict[str, Curve]] = field(default_factory=dict)
+    spread: float = 0.2  # typical relative error of a prediction
+
+    def of(self, recipe: Recipe) -> Mapping[str, Curve] | None:
+        """The recipe's curves, if it was measured."""
+        return self.curves.get(key_of(recipe))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Self:
+        """What `to_dict` was called on."""
+        curves = {
+            recipe: {work: Curve(**curve) for work, curve in phases.items()}
+            for recipe, phases in plain["curves"].items()
+        }
+        return cls(plain["device"], curves, plain["spread"])
+
+
+def key_of(recipe: Recipe) -> str:
+    """What the time of a recipe depends on; how tensors are grouped into units it does not."""
+    pieces = (recipe.sparsifier, recipe.codec, recipe.collective, recipe.feedback)
+    return " | ".join(map(repr, pieces))
+
+
+def measure_curves(
+    recipe: Recipe,
+    device: torch.device,
+    sizes: Sequence[int] = SIZES,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Curve]:
+    """Run the recipe alone (P = 1) on a few sizes and densities, and fit each kind of work."""
+    points: dict[str, list[tuple[float, float, float]]] = {work: [] for work in WORK}
+    own: float | None = getattr(recipe.sparsifier, "density", None)
+    densities = [None] if own is None else sorted({min(1.0, own * f) for f in FACTORS})
+    _medians(recipe, sizes[0], own, device, clock)  # compiles what is not compiled yet
+    started = clock()
+    for place, n in enumerate(sizes):
+        if place > 1 and clock() - started > BUDGET:
+            break  # two sizes tell a slope from a constant
+        for density in densities:
+            spent = _medians(recipe, n, density, device, clock)
+            k = n if density is None else density * n
+            for work, seconds in spent.items():
+                points[work].append((n, k, seconds))
+    return {work: Curve.fit(found) for work, found in points.items()}
+
+
+def _medians(
+    recipe: Recipe,
+    n: int,
+    density: float | None,
+    device: torch.device,
+    clock: Callable[[], float],
+) -> dict[str, float]:
+    """Seconds by kind of work, the median over the steps."""
+    grad = torch.randn(n, generator=torch.Generator().manual_seed(n)).to(device)
+    state = recipe.init(TensorSpec("calibration", n, grad.dtype, device))
+    comm, taken = alone(), []
+    for step in range(STEPS):
+        spent = dict.fromkeys(WORK, 0.0)
+        flat = grad.clone()
+        ctx = StepContext(
+            tensor="calibration",
+            step=step,
+            seed=0,
+            comm=comm,
+            density=density,
+            out=flat,
+            memory=state["collective"],
+            phase=lambda name, spent=spent: _timed(name, spent, device, clock),  # type: ignore[misc]
+        )
+        with _timed("feedback", spent, device, clock):
+            max_abs(flat)  # every step looks for NaN and Inf first
+        recipe.step(flat, state, ctx)
+        taken.append(spent)
+    return {work: median(spent[work] for spent in taken[1:]) for work in WORK}
+
+
+@contextmanager
+def _timed(
+    phase: str, spent: dict[str, float], device: torch.device, clock: Callable[[], float]
+) -> Iterator[None]:
+    """Add the time inside to its kind of work, the device's work included."""
+    begin = clock()
+    yield
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    if phase in _PHASES:
+        spent[_PHASES[phase]] += clock() - begin

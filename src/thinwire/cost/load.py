@@ -1,0 +1,78 @@
+"""What an exchange is asked to do, and what it comes to: rounds, messages and bytes."""
+
+from dataclasses import dataclass
+
+from thinwire.cost.network import Network
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One exchange: who takes part, and what each brings.
+
+    `alike` is the share of a rank's selection that is also everyone else's; the rest is chosen
+    independently. `width` elements are selected together (blocks). Dense selections have k = n.
+    """
+
+    workers: int
+    n: int
+    k: float
+    alike: float = 0.0
+    width: int = 1
+
+    @property
+    def dense(self) -> bool:
+        """Whether everything travels, without indices."""
+        return self.k >= self.n
+
+    def union(self, things: float, selected: float) -> float:
+        """How many of so many things any rank selects, if each selects `selected` of them."""
+        common = self.alike * selected
+        rest, own = things - common, selected - common
+        return common + (rest * (1 - (1 - own / rest) ** self.workers) if rest > 0 else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Rounds one after the other.
+
+    `sent` are bytes, the mean over the ranks; `critical` those of the longest path.
+    """
+
+    rounds: float
+    messages: float
+    sent: float
+    critical: float
+    ring: bool = False  # an allreduce of the backend's
+
+    def times(self, factor: float) -> "Stage":
+        """The same, so many times a step."""
+        return Stage(
+            self.rounds * factor,
+            self.messages * factor,
+            self.sent * factor,
+            self.critical * factor,
+            self.ring,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A whole exchange, and how many entries a rank encodes and decodes in it."""
+
+    stages: tuple[Stage, ...]
+    encoded: float = 0.0
+    decoded: float = 0.0
+
+    @property
+    def sent(self) -> float:
+        """Bytes that a rank sends, the mean over the ranks."""
+        return sum(stage.sent for stage in self.stages)
+
+    def seconds(self, network: Network) -> float:
+        """On the wire, from the first byte to the last, on the longest path."""
+        return sum(
+            (network.ring if stage.ring and network.ring else network.link).seconds(
+                stage.rounds, stage.messages, stage.critical
+            )
+            for stage in self.stages
+        )

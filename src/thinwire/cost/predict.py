@@ -1,0 +1,159 @@
+"""How long a training step takes with a recipe: compute, exchange, and how they overlap."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from thinwire.collective import AllGather, Dense, GTopK, OkTopK
+from thinwire.cost.buckets import PlannedUnit, Shape, units_of
+from thinwire.cost.curves import Chooses, Costs, Curve, Recipe
+from thinwire.cost.exchange import exchange_cost
+from thinwire.cost.load import Load, Pattern
+from thinwire.cost.network import Network
+from thinwire.cost.patterns import meta, pattern
+from thinwire.settings import target_count
+from thinwire.sparsify import BlockTopK, Everything, HashedSlots
+
+ALIKE = 0.25  # of a selection that all ranks share: Ok-Topk, section 5.2, has 0.13 and 0.36
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCost:
+    """One unit's part of a step. `work` is selecting, encoding and decoding."""
+
+    unit: PlannedUnit
+    k: float
+    work: float
+    exchange: float
+    sent: float
+
+    @property
+    def seconds(self) -> float:
+        """Its turn in the ordered worker."""
+        return self.work + self.exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Seconds of a step, and the interval in which they are expected."""
+
+    seconds: float
+    low: float
+    high: float
+    sent: float  # bytes a rank, the mean over the ranks
+    units: tuple[UnitCost, ...]
+
+    @property
+    def busy(self) -> float:
+        """Seconds of exchange and what belongs to it, hidden or not."""
+        return sum(cost.seconds for cost in self.units)
+
+
+def predict(
+    recipe: Recipe,
+    shapes: Mapping[str, Shape],
+    workers: int,
+    network: Network,
+    costs: Costs | None = None,
+    *,
+    compute: float = 0.0,
+    overlap: bool = True,
+    work: Mapping[str, float] | None = None,
+    alike: float = ALIKE,
+) -> Prediction:
+    """A step of `compute` seconds with a model of these shapes.
+
+    Without `costs` the devices take no time: what remains is the network's. The interval takes all
+    that is uncertain at once to its good or its bad end: the network by its spread, the devices by
+    theirs, and how much the ranks' selections have in common.
+    """
+    units = units_of(shapes, recipe.unit, recipe.bypass, work)
+    agreement = Pattern((meta(workers, 2),))  # that no rank found NaN, at the end of each step
+
+    def step(share: float, sign: int) -> tuple[float, list[UnitCost]]:
+        paid = [unit_cost(recipe, unit, workers, network, costs, share) for unit in units]
+        wire = max(0.0, 1 + sign * network.spread)
+        device = 1 if costs is None else max(0.0, 1 + sign * costs.spread)
+        turns = [(c.unit.ready, c.work * device + c.exchange * wire) for c in paid]
+        turns.append((1.0, agreement.seconds(network) * wire))
+        return step_seconds(turns, compute, overlap), paid
+
+    seconds, paid = step(alike, 0)
+    (low, _), (high, _) = step(1.0, -1), step(0.0, +1)
+    return Prediction(seconds, low, high, agreement.sent + sum(c.sent for c in paid), tuple(paid))
+
+
+def step_seconds(
+    turns: Sequence[tuple[float, float]], compute: float, overlap: bool = True
+) -> float:
+    """When the last unit is done: one ordered worker takes each when it is ready and its turn.
+
+    `turns` are (share of the compute after which it is ready, seconds it takes), in order.
+    """
+    if not overlap:
+        return compute + sum(seconds for _, seconds in turns)
+    now = 0.0
+    for ready, seconds in turns:
+        now = max(now, ready * compute) + seconds
+    return max(now, compute)
+
+
+def unit_cost(
+    recipe: Recipe,
+    unit: PlannedUnit,
+    workers: int,
+    network: Network,
+    costs: Costs | None = None,
+    alike: float = ALIKE,
+) -> UnitCost:
+    """What one unit takes: the network, and the device's work where its curves are known.
+
+    Of a recipe that chooses, it is the cheapest of its ways.
+    """
+    if isinstance(recipe, Chooses):
+        ways = [recipe.way(label) for label in recipe.labels]
+        paid = (unit_cost(way, unit, workers, network, costs, alike) for way in ways)
+        return min(paid, key=lambda cost: cost.seconds)
+    if unit.bypassed:
+        load = Load(workers, unit.numel, unit.numel)
+        seconds, sent, _ = exchange_cost(Dense(), None, load, network)
+        return UnitCost(unit, unit.numel, 0.0, seconds, sent)
+    load = load_of(recipe, unit.numel, workers, alike)
+    seconds, sent, exchange = exchange_cost(recipe.collective, recipe.codec, load, network)
+    curves = None if costs is None else costs.of(recipe)
+    spent = 0.0 if curves is None else _work(recipe, load, exchange, curves)
+    return UnitCost(unit, load.k, spent, seconds, sent)
+
+
+def load_of(recipe: Recipe, numel: int, workers: int, alike: float = ALIKE) -> Load:
+    """What a unit of so many elements brings to the exchange."""
+    sparsifier = recipe.sparsifier
+    density: float | None = getattr(sparsifier, "density", None)
+    if density is None or isinstance(sparsifier, Everything):
+        return Load(workers, numel, numel)
+    width = sparsifier.block if isinstance(sparsifier, BlockTopK) else 1
+    k: float = min(numel, target_count(-(-numel // width), density, None) * width)
+    if isinstance(sparsifier, HashedSlots) and k < numel:
+        slots = ceil(sparsifier.slots * k)
+        k = slots * (1 - (1 - 1 / slots) ** k)  # the others collide
+    if getattr(sparsifier, "shared", False):
+        alike = 1.0  # random elements, the same on all ranks
+    if isinstance(recipe.collective, AllGather | GTopK | OkTopK):
+        alike = 0.0  # makes no difference to what they send
+    return Load(workers, numel, k, alike, width)
+
+
+def _work(recipe: Recipe, load: Load, exchange: Pattern, curves: Mapping[str, Curve]) -> float:
+    """Curves were measured alone; more ranks encode and decode more of the entries."""
+    single = pattern(recipe.collective, recipe.codec, replace(load, workers=1))
+    encoded = load.k * _ratio(exchange.encoded, single.encoded)
+    decoded = load.k * _ratio(exchange.decoded, single.decoded)
+    return (
+        curves["local"].seconds(load.n, load.k)
+        + curves["encode"].seconds(load.n, encoded)
+        + curves["decode"].seconds(load.n, decoded)
+    )
+
+
+def _ratio(more: float, single: float) -> float:
+    return more / single if more and single else 1.0

@@ -1,0 +1,144 @@
+"""α and β of a process group, measured: the same numbers on every rank.
+
+Every rank makes the same exchanges in the same order; what decides how many there are is agreed
+first. Every wait is bounded by the group's own timeout, all of them together by `SECONDS`.
+"""
+
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+from thinwire.comm import Nodes
+from thinwire.cost.network import Link, Network
+from thinwire.types import Communicator
+
+REPEATS = 7
+SMALL, FIRST, LARGEST = 8, 1 << 16, 1 << 25  # bytes
+LONG_ENOUGH = 0.04  # seconds of an exchange that tells β: far more than a link's burst
+SECONDS = 4.0  # for each level of the network
+
+Clock = Callable[[], float]
+
+
+def measure_network(
+    comm: Communicator,
+    device: torch.device,
+    nodes: Nodes | None = None,
+    clock: Clock = time.perf_counter,
+) -> Network:
+    """What messages from `device` cost; with nodes, between their leaders and inside each."""
+    if nodes is None:
+        return _level(comm, device, clock)
+    inside = _level(nodes.inside, device, clock)
+    between = inside if nodes.between is None else _level(nodes.between, device, clock)
+    # Leaders tell their nodes; then all take the median over the nodes.
+    told = nodes.hand_out(_tensor(_numbers(between), device)).tolist()
+    same = agreed(comm, [*told, *_numbers(inside)])
+    link, ring, within = Link(*same[:3]), Link(*same[3:5]), Link(*same[6:9])
+    return Network(link, ring, within, nodes.inside.size, max(same[5], same[11]))
+
+
+def agreed(comm: Communicator, numbers: Sequence[float]) -> list[float]:
+    """The median over the ranks of each number, bit for bit the same on all of them."""
+    bits = [struct.unpack("<q", struct.pack("<d", number))[0] for number in numbers]
+    columns = zip(*comm.all_gather_meta(bits), strict=True)
+    return [median(struct.unpack("<d", struct.pack("<q", b))[0] for b in c) for c in columns]
+
+
+def _level(comm: Communicator, device: torch.device, clock: Clock) -> Network:
+    """One group: its messages, and the backend's allreduce."""
+    if comm.size == 1:
+        return Network(Link(0.0, 0.0, 0.0), spread=0.0)
+    trial = Trial(comm, device)
+    alpha, _ = _timed(comm, lambda: trial.ring(SMALL), clock)
+    together, _ = _timed(comm, trial.to_all, clock)
+    overhead = min(alpha, max(0.0, together - alpha) / max(1, comm.size - 2))
+    size, long, noise = _grown(comm, trial.ring, clock)
+    link = Link(alpha, max(0.0, long - alpha) / size, overhead if comm.size > 2 else alpha)
+
+    rounds, share = 2 * (comm.size - 1), 2 * (comm.size - 1) / comm.size
+    start, _ = _timed(comm, lambda: trial.reduce(SMALL), clock)
+    size, long, wobble = _grown(comm, trial.reduce, clock)
+    ring = Link(start / rounds, max(0.0, long - start) / (share * size))
+    return Network(link, ring, spread=min(0.5, max(0.05, noise, wobble)))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The exchanges that are timed. Each returns when its bytes are there, on a GPU too."""
+
+    comm: Communicator
+    device: torch.device
+
+    def ring(self, size: int) -> None:
+        """One message to the right neighbour while one comes from the left."""
+        comm = self.comm
+        right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+        comm.exchange({right: self._bytes(size)}, {left: self._bytes(size)})
+        self._finish()
+
+    def to_all(self) -> None:
+        """A small message to each peer."""
+        others = [r for r in range(self.comm.size) if r != self.comm.rank]
+        message = self._bytes(SMALL)
+        self.comm.exchange(dict.fromkeys(others, message), {r: self._bytes(SMALL) for r in others})
+        self._finish()
+
+    def reduce(self, size: int) -> None:
+        """The backend's allreduce, as dense recipes use it."""
+        self.comm.all_reduce(torch.zeros(size // 4, device=self.device))
+        self._finish()
+
+    def _bytes(self, size: int) -> torch.Tensor:
+        return torch.zeros(size, dtype=torch.uint8, device=self.device)
+
+    def _finish(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def _grown(
+    comm: Communicator, exchange: Callable[[int], None], clock: Clock
+) -> tuple[int, float, float]:
+    """Bytes, seconds and spread of an exchange that takes long enough to show its bytes."""
+    size, began = FIRST, clock()
+    while True:
+        (once,) = agreed(comm, [_once(lambda: exchange(size), clock)])  # noqa: B023
+        (spent,) = agreed(comm, [clock() - began])
+        if once >= LONG_ENOUGH or size >= LARGEST or spent + 4 * once * 6 > SECONDS / 2:
+            break
+        size *= 4
+    long, spread = _timed(comm, lambda: exchange(size), clock, repeats=5)
+    return size, long, spread
+
+
+def _timed(
+    comm: Communicator, exchange: Callable[[], None], clock: Clock, repeats: int = REPEATS
+) -> tuple[float, float]:
+    """The median over repeats and ranks, and the spread of the repeats as a share of it."""
+    exchange()
+    taken = [_once(exchange, clock) for _ in range(repeats)]
+    middle = median(taken)
+    inner = sorted(taken)[len(taken) // 4 : -(len(taken) // 4) or None]
+    seconds, spread = agreed(comm, [middle, (inner[-1] - inner[0]) / max(middle, 1e-9)])
+    return seconds, spread
+
+
+def _once(exchange: Callable[[], None], clock: Clock) -> float:
+    begin = clock()
+    exchange()
+    return clock() - begin
+
+
+def _numbers(network: Network) -> list[float]:
+    """Of the link three, of the ring two, and the spread."""
+    link, ring = network.link, network.ring or network.link
+    return [link.alpha, link.beta, link.overhead or 0.0, ring.alpha, ring.beta, network.spread]
+
+
+def _tensor(numbers: list[float], device: torch.device) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float64, device=device)

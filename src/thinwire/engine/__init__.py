@@ -1,0 +1,1 @@
+"""Many tensors over many steps."""

@@ -1,0 +1,87 @@
+"""Plain sums under way together, as PyTorch's own hook has them."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from thinwire.comm import GroupCommunicator, Transfer
+from thinwire.errors import ExchangeError
+from thinwire.pipeline import Prepared
+from thinwire.units.unit import Unit
+
+
+@dataclass(slots=True)
+class AsyncAllReduce:
+    """One unit's allreduce."""
+
+    unit: Unit
+    grads: list[Tensor]
+    flat: Tensor
+    transfer: Transfer
+    traffic: tuple[int, int]  # bytes sent and received
+    started: float
+    ended: float = 0.0
+
+    def wait(self) -> None:
+        """Return when the sum is there."""
+        try:
+            self.transfer.wait()
+            self.ended = self.ended or time.perf_counter()  # the backend may tell a little later
+        except ExchangeError as error:
+            spec, step = self.unit.spec, self.unit.step
+            raise ExchangeError(f"Dense of {spec.name!r}, step {step}: {error}") from error
+
+    def note_end(self) -> None:
+        """Called by the backend: nobody may be waiting yet."""
+        self.ended = time.perf_counter()
+
+
+class AsyncAllReduces:
+    """Those of one step. Gloo works on several at once, and each waits for other ranks in turn."""
+
+    def __init__(self, comm: GroupCommunicator) -> None:
+        self.comm = comm
+        self._under_way: list[AsyncAllReduce] = []
+
+    def takes(self, unit: Unit) -> bool:
+        """Whether the unit's step is such a sum, in host memory: a device has its streams."""
+        if not unit.pipeline.is_plain_sum or unit.spec.device.type != "cpu":
+            return False
+        return unit.spec.dtype == unit.spec.accumulator
+
+    def begin(self, unit: Unit, grads: list[Tensor]) -> None:
+        """Send a unit's gradients on their way; they must not be touched before `finish`."""
+        flat, traffic = unit.flatten(grads), self.comm.traffic
+        before = traffic.sent, traffic.received
+        started = time.perf_counter()
+        transfer = self.comm.start_all_reduce(flat)
+        moved = traffic.sent - before[0], traffic.received - before[1]
+        begun = AsyncAllReduce(unit, grads, flat, transfer, moved, started)
+        transfer.when_done(begun.note_end)
+        self._under_way.append(begun)
+
+    def finish(self) -> None:
+        """Wait for all, and turn sums into means."""
+        sums, self._under_way = self._under_way, []
+        for one in sums:
+            one.wait()
+        seconds = _time_covered([(one.started, one.ended) for one in sums])
+        elements = sum(one.flat.numel() for one in sums)
+        for one in sums:
+            # They share the link: which of them had to wait for which is nobody's merit.
+            one.unit.meter.spend("exchange", seconds * one.flat.numel() / max(1, elements))
+            with one.unit.meter.phase("feedback"):
+                one.flat.div_(self.comm.size)
+                one.unit.unflatten(one.flat, one.grads)
+            one.unit.count(Prepared(one.flat, one.flat), *one.traffic, self.comm.size)
+
+
+def _time_covered(spans: Sequence[tuple[float, float]]) -> float:
+    """Seconds in which at least one was under way."""
+    seconds, until = 0.0, 0.0
+    for start, end in sorted(spans):
+        seconds += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return seconds

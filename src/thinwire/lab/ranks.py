@@ -1,0 +1,112 @@
+"""The other end of `rank.py`: ranks in a lab, started once, fed with cases, always ended."""
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import IO
+
+from thinwire.errors import ThinwireError
+from thinwire.lab import Lab
+from thinwire.lab.lab import Check
+from thinwire.lab.rank_main import Case, Message
+
+SILENCE_S = 900.0  # the longest a rank may take for one step
+AFTERMATH_S = 5.0  # in which a rank sees that another has failed, or never will
+
+
+class WorkerError(ThinwireError):
+    """A rank failed, died or fell silent; the text says which and why."""
+
+
+class CaseError(WorkerError):
+    """A case failed on some ranks, and the ranks are ready for the next."""
+
+
+def lab_of(nodes: int, rate: str | None, check: Check) -> Lab:
+    """Nodes with links of such a rate; without one, the loopback."""
+    return Lab(nodes, loopback=True) if rate is None else Lab(nodes, rate, check=check)
+
+
+class Workers:
+    """`with Lab(...) as lab: answers = Workers(lab, 8, "module:function").run(case, on_step)`."""
+
+    def __init__(self, lab: Lab, workers: int, target: str) -> None:
+        self._lab, self._workers, self._target = lab, workers, target
+        self._start()
+
+    def run(self, case: Case, on_step: Callable[[], None]) -> list[Message]:
+        """What every rank answered to the case, in rank order."""
+        for rank, process in enumerate(self._processes):
+            assert process.stdin is not None
+            try:
+                process.stdin.write(json.dumps(case) + "\n")
+                process.stdin.flush()
+            except OSError:
+                raise self._death(rank) from None
+        answers = self._collect({"done", "failed"}, on_step)
+        failures = {r: a["error"] for r, a in answers.items() if a["kind"] == "failed"}
+        if len(answers) < self._workers:  # some wait for a rank that will never come
+            self._lab.end_processes()
+            self._start()
+        if failures:
+            rank, error = _first_cause(failures)
+            raise CaseError(f"rank {rank} failed:\n{error}")
+        return [answers[rank] for rank in range(self._workers)]
+
+    def _start(self) -> None:
+        argv = [sys.executable, "-m", "thinwire.lab.rank_main", self._target]
+        # A table should not come with one copy of every warning a rank.
+        env = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        per_node = self._workers // len(self._lab.nodes)
+        self._processes = self._lab.start(argv, per_node, env=env, **pipes)
+        self._messages: queue.SimpleQueue[tuple[int, Message]] = queue.SimpleQueue()
+        for rank, process in enumerate(self._processes):
+            assert process.stdout is not None
+            arguments = (rank, process.stdout, self._messages)
+            threading.Thread(target=_read, args=arguments, daemon=True).start()
+        self._collect({"ready"}, _ignore)
+
+    def _collect(self, kinds: set[str], on_step: Callable[[], None]) -> dict[int, Message]:
+        """Every rank's answer; once one has failed, of those that answer soon after."""
+        answers: dict[int, Message] = {}
+        patience = SILENCE_S
+        while len(answers) < self._workers:
+            try:
+                rank, message = self._messages.get(timeout=patience)
+            except queue.Empty:
+                if patience < SILENCE_S:
+                    return answers
+                raise WorkerError(f"no word from the ranks for {SILENCE_S:.0f} s") from None
+            if message["kind"] == "gone":
+                raise self._death(rank)
+            if message["kind"] in kinds:
+                answers[rank] = message
+            else:
+                on_step()
+            if message["kind"] == "failed":
+                patience = AFTERMATH_S
+        return answers
+
+    def _death(self, rank: int) -> WorkerError:
+        status = self._processes[rank].wait()
+        return WorkerError(f"rank {rank} died (exit status {status})")
+
+
+def _read(rank: int, stdout: IO[str], messages: "queue.SimpleQueue[tuple[int, Message]]") -> None:
+    for line in stdout:
+        messages.put((rank, json.loads(line)))
+    messages.put((rank, {"kind": "gone"}))
+
+
+def _first_cause(failures: dict[int, str]) -> tuple[int, str]:
+    """A failure that is not just the sight of another rank's."""
+    own = {rank: error for rank, error in failures.items() if "ExchangeError" not in error}
+    return next(iter((own or failures).items()))
+
+
+def _ignore() -> None:
+    """Nothing to show before the first case."""

@@ -1,0 +1,110 @@
+"""Bars from left to right, so that names can be read on a phone."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from thinwire.report.charts.drawing import (
+    BAR_ROW,
+    KEY_ROW,
+    LETTER,
+    RIGHT,
+    STYLE,
+    WIDTH,
+    Axis,
+    Plot,
+    frame,
+    key,
+    key_grid,
+    mark_series,
+)
+from thinwire.report.charts.palette import LIGHT
+
+LONGEST = 28  # letters of a bar's name
+
+
+@dataclass(frozen=True)
+class Bar:
+    """`lengths` by part, drawn end to end, and what is written behind them."""
+
+    series: str
+    name: str
+    lengths: dict[str, float]
+    text: str
+
+    @property
+    def label(self) -> str:
+        """The name, cut where it would leave no room for the bar."""
+        return self.name if len(self.name) <= LONGEST else self.name[: LONGEST - 1] + "…"
+
+
+def bar_chart(
+    title: str,
+    name: str,
+    x: Axis,
+    colours: dict[str, str],
+    bars: Sequence[Bar],
+    limit: float | None = None,
+    bound: float | None = None,
+) -> Iterator[Plot]:
+    """Bars from left to right, their parts in `colours`; longer ones than `limit` are cut there.
+
+    A part is named below the chart if there are several. `bound` is drawn across all bars.
+    """
+    bars = [bar for bar in bars if bar.lengths]
+    if not bars:
+        return
+    parts = {
+        part: colour for part, colour in colours.items() if any(part in b.lengths for b in bars)
+    }
+    longest = max(sum(bar.lengths.values()) for bar in bars)
+    end = min(longest, limit or longest) or 1.0
+    with matplotlib.rc_context(STYLE):
+        columns, rows = key_grid(list(parts)) if len(parts) > 1 else (1, 0)
+        left = 0.2 + LETTER * max(len(bar.label) for bar in bars)
+        figure, axes = frame(title, x.label, BAR_ROW * len(bars) + 0.1, left, KEY_ROW * rows)
+        room = LETTER * max(len(bar.text) for bar in bars) / (WIDTH - left - RIGHT)
+        axes.set_xlim(0, max(end, bound or 0) / max(0.5, 0.95 - room))
+        for row, bar in enumerate(bars):
+            _draw_bar(axes, row, bar, parts)
+        if bound is not None:
+            axes.axvline(bound, color=LIGHT["ink"], linewidth=1.4)
+        _scale_bars(axes, x, bars)
+        if rows:
+            key(figure, columns, {p: Patch(color=LIGHT[c]) for p, c in parts.items()}, plain=True)
+    yield Plot(title, name, figure)
+
+
+def _draw_bar(axes: Axes, row: int, bar: Bar, parts: dict[str, str]) -> None:
+    end = axes.get_xlim()[1]
+    start = 0.0
+    for part in [part for part in parts if part in bar.lengths]:
+        length = bar.lengths[part]
+        patches = axes.barh(row, length, left=start, height=0.72, color=LIGHT[parts[part]])
+        mark_series(patches[0], "bar", bar.series)
+        start += length
+    cut = start > end
+    text = axes.annotate(
+        bar.text,
+        (min(start, end), row),
+        xytext=(-4 if cut else 4, 0),
+        textcoords="offset points",
+        ha="right" if cut else "left",
+        va="center_baseline",
+        color=LIGHT["paper" if cut else "ink"],
+    )
+    mark_series(text, "bar", bar.series)
+
+
+def _scale_bars(axes: Axes, x: Axis, bars: Sequence[Bar]) -> None:
+    axes.set_ylim(len(bars) - 0.45, -0.6)
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars], color=LIGHT["ink"])
+    for label, bar in zip(axes.get_yticklabels(), bars, strict=True):
+        mark_series(label, "key", bar.series)
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: x.form(value)))
+    axes.grid(axis="x")

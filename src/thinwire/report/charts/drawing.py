@@ -1,0 +1,121 @@
+"""What all charts share. Each is one matplotlib figure, for the page and for PNG.
+
+All are as wide as a phone's screen, so that their text stays readable there. Distances are in
+inches from the figure's edges, since every figure is as high as what it holds.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from textwrap import wrap
+from typing import Any
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from thinwire.format import short
+from thinwire.report.charts.palette import LIGHT, Look
+from thinwire.report.charts.svg import mark
+
+WIDTH = 5.0
+TITLE_ROW, HEAD, KEY_ROW, TICKS, X_LABEL, BAR_ROW, RIGHT = 0.18, 0.44, 0.172, 0.3, 0.2, 0.27, 0.27
+TITLE_LETTERS = 60  # that fit on a line
+LETTER = 0.082  # about the width of one at the size of the text
+STYLE: dict[Any, Any] = {
+    "font.size": 9.5,
+    "text.parse_math": False,
+    "lines.scale_dashes": False,
+    "text.color": LIGHT["ink"],
+    "axes.edgecolor": LIGHT["faint"],
+    "axes.facecolor": LIGHT["paper"],
+    "figure.facecolor": LIGHT["paper"],
+    "xtick.color": LIGHT["faint"],
+    "ytick.color": LIGHT["faint"],
+    "grid.color": LIGHT["rule"],
+    "axes.axisbelow": True,
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure, with the title that it also shows and a name for its files."""
+
+    title: str
+    name: str
+    figure: Figure
+
+    def numbered(self, number: int) -> "Plot":
+        """With a name that no other figure of a report has."""
+        return replace(self, name=f"{number:02}-{self.name}")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis shows, and how. Ticks of one `at_values` are the values that occur."""
+
+    label: str
+    form: Callable[[float], str] = short
+    log: bool = False
+    at_values: bool = False
+
+
+def frame(
+    title: str, y_label: str, height: float, left: float, below: float
+) -> tuple[Figure, Axes]:
+    """Title and axis label above the axes, from the left; what is `below` comes after the ticks."""
+    lines = wrap(title, TITLE_LETTERS)
+    below += TICKS
+    total = HEAD + TITLE_ROW * len(lines) + height + below
+    figure = Figure(figsize=(WIDTH, total))
+    for row, line in enumerate(lines):
+        figure.text(0.1 / WIDTH, 1 - (0.22 + TITLE_ROW * row) / total, line, fontsize=10)
+    under = 0.24 + TITLE_ROW * len(lines)
+    figure.text(0.1 / WIDTH, 1 - under / total, y_label, color=LIGHT["faint"])
+    axes = figure.add_axes(
+        (left / WIDTH, below / total, 1 - (left + RIGHT) / WIDTH, height / total)
+    )
+    axes.tick_params(length=0)
+    for side in ("left", "right", "top"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
+
+
+def style(look: Look) -> dict[str, Any]:
+    dashes = (0, look.dash) if look.dash else "-"
+    return {"color": LIGHT[look.colour], "linestyle": dashes, "linewidth": look.width}
+
+
+def mark_series(artist: Artist, role: str, series: str) -> None:
+    artist.set_gid(mark(role, series))
+
+
+def key_grid(names: Sequence[str]) -> tuple[int, int]:
+    """Columns and rows of the key."""
+    widest = 0.5 + LETTER * max(map(len, names))
+    columns = max(1, min(len(names), int((WIDTH - 0.2) / widest)))
+    return columns, math.ceil(len(names) / columns)
+
+
+def key(figure: Figure, columns: int, handles: dict[str, Artist], plain: bool = False) -> None:
+    """The key below the axes; unless it is `plain`, its entries stand for their series."""
+    legend = figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="lower left",
+        bbox_to_anchor=(0.02, 0),
+        ncols=columns,
+        frameon=False,
+        borderpad=0.2,
+        borderaxespad=0,
+        labelspacing=0.25,
+        columnspacing=1.2,
+        handlelength=2.2,
+    )
+    if not plain:
+        for name, handle, text in zip(
+            handles, legend.legend_handles, legend.get_texts(), strict=True
+        ):
+            for artist in (handle, text):
+                if artist is not None:
+                    mark_series(artist, "key", name)

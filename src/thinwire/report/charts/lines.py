@@ -1,0 +1,126 @@
+"""Line charts, linear or logarithmic."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from thinwire.report.charts.drawing import (
+    KEY_ROW,
+    STYLE,
+    X_LABEL,
+    Axis,
+    Plot,
+    frame,
+    key,
+    key_grid,
+    mark_series,
+    style,
+)
+from thinwire.report.charts.palette import LIGHT, Look
+
+Point = tuple[float, float]
+FEW = 12  # points that are shown one by one
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points that are not finite break it. Lines of one series look the same."""
+
+    series: str
+    look: Look
+    points: Sequence[Point]
+
+
+def line_chart(
+    title: str,
+    name: str,
+    x: Axis,
+    y: Axis,
+    lines: Sequence[Line],
+    y_limit: float | None = None,
+) -> Iterator[Plot]:
+    """One chart, or none where no point can be drawn. What is above `y_limit` leaves the frame."""
+    lines = [line for line in lines if any(_drawable(p, x, y) for p in line.points)]
+    if not lines:
+        return
+    series = {line.series: line.look for line in lines}
+    with matplotlib.rc_context(STYLE):
+        columns, rows = key_grid(list(series))
+        figure, axes = frame(title, y.label, 2.35, 0.6, X_LABEL + KEY_ROW * rows)
+        for line in lines:
+            kept = [p if _drawable(p, x, y) else (math.nan, math.nan) for p in line.points]
+            axes.add_line(_line(line, kept))
+        points = [p for line in lines for p in line.points if _drawable(p, x, y)]
+        xs, ys = zip(*points, strict=True)
+        _scale_x(axes, x, xs)
+        _scale_y(axes, y, ys, y_limit)
+        axes.set_xlabel(x.label, color=LIGHT["faint"])
+        axes.grid(axis="y")
+        key(figure, columns, {n: Line2D([], [], **style(look)) for n, look in series.items()})
+    yield Plot(title, name, figure)
+
+
+def _drawable(point: Point, x: Axis, y: Axis) -> bool:
+    return all(
+        math.isfinite(value) and (value > 0 or not axis.log)
+        for value, axis in zip(point, (x, y), strict=True)
+    )
+
+
+def _line(line: Line, points: Sequence[Point]) -> Line2D:
+    xs, ys = zip(*points, strict=True)
+    marker = "o" if len(points) <= FEW else "none"
+    # A baseline, the wider line, lies above what is compared with it.
+    drawn = Line2D(
+        xs, ys, zorder=2 + line.look.width, marker=marker, markersize=3.5, **style(line.look)
+    )
+    mark_series(drawn, "line", line.series)
+    return drawn
+
+
+def _scale_x(axes: Axes, x: Axis, values: Sequence[float]) -> None:
+    low, high = min(values), max(values)
+    if x.log:
+        axes.set_xscale("log")
+        margin = (high / low) ** 0.03 if high > low else 1.5
+        axes.set_xlim(low / margin, high * margin)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if high / low > 100 else (1, 2, 5)))
+    else:
+        margin = 0.02 * (high - low) or 1
+        axes.set_xlim(low - margin, high + margin)
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    if x.at_values:
+        distinct = sorted(set(values))
+        every = math.ceil(len(distinct) / 8)
+        axes.xaxis.set_major_locator(FixedLocator(distinct[::every]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: x.form(value)))
+
+
+def _scale_y(axes: Axes, y: Axis, values: Sequence[float], limit: float | None) -> None:
+    low, high = min(values), max(values)
+    if limit is not None:
+        high = max(min(high, limit), low)
+    if y.log:
+        axes.set_yscale("log")
+        low, high = _round_down(low), 1 / _round_down(1 / high)
+        axes.set_ylim(low / 1.05, high * 1.05)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low <= 1000 else (1,)))
+    else:
+        low = 0 if low < 0.2 * high and low >= 0 else low
+        margin = 0.04 * (high - low) or 1
+        axes.set_ylim(low - margin * (low != 0), high + margin)
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: y.form(value)))
+
+
+def _round_down(value: float) -> float:
+    """To 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return power * max(m for m in (1, 2, 5) if m <= value / power * (1 + 1e-9))

@@ -1,0 +1,61 @@
+"""A figure as SVG for the middle of a page: the page's fonts, and colours by CSS variables."""
+
+import re
+from html import escape
+from io import BytesIO, StringIO
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from thinwire.report.charts.palette import LIGHT
+
+PNG_DPI = 200
+_NAMES = {value: name for name, value in LIGHT.items()}
+_COLOUR = re.compile("|".join(_NAMES))
+
+
+def mark(role: str, series: str) -> str:
+    """The id by which an artist of a series is found in the SVG."""
+    return f"mark:{role}:{series}"
+
+
+def inline_svg(figure: Figure, name: str, title: str) -> str:
+    """Without a header, namespaces, style sheet or ids that another figure might have too."""
+    out = StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    text = out.getvalue()
+    opening = re.search(r"<svg [^>]*?viewBox=\"([^\"]+)\"[^>]*>", text, re.DOTALL)
+    assert opening is not None
+    text = text[opening.end() :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(
+        r'<g id="mark:(\w+):([^"]*)">',
+        r'<g class="\1" data-recipe="\2"><title>\2</title>',
+        text,
+    )
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
+    text = text.replace("xlink:href", "href")
+    text = re.sub(r"font-family: [^;\"]*; ", "", text)
+    text = _COLOUR.sub(lambda found: f"var(--{_NAMES[found[0]]})", text)
+    text = re.sub(r' d="([^"]*)"', _shorter, text)
+    text = re.sub(r">\s+<", ">\n<", text)
+    return (
+        f'<svg class="chart" viewBox="{opening[1]}" role="img" aria-label="{escape(title)}" '
+        f'style="stroke-linejoin: round">{text.strip()}'
+    )
+
+
+def _shorter(path: re.Match[str]) -> str:
+    """A path on one line, with a hundredth of a point for its precision."""
+    rounded = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.2f}", path[1])
+    return f' d="{" ".join(rounded.split())}"'
+
+
+def png(figure: Figure) -> bytes:
+    """In the light colours."""
+    out = BytesIO()
+    figure.savefig(out, format="png", dpi=PNG_DPI)
+    return out.getvalue()

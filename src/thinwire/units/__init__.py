@@ -1,0 +1,1 @@
+"""What one selection runs over: its state, its statistics, rows of embeddings."""

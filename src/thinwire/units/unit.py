@@ -1,0 +1,219 @@
+"""A unit: the tensors one selection runs over, their state, and the way in and out of it.
+
+State is kept by parameter name whatever the unit: DDP rebuilds its buckets after the first
+step, and a checkpoint may be loaded into other units. So a unit can be dissolved into its
+tensors' states and another be assembled from them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from thinwire.errors import RecipeError
+from thinwire.pipeline import Pipeline, PipelineState, Prepared
+from thinwire.types import Communicator, StepContext, TensorSpec
+from thinwire.units.stats import Cost, Meter
+
+SavedState = dict[str, Tensor]
+"""One tensor's part of a unit's state, by keys such as "feedback/residual"."""
+
+
+@dataclass(slots=True)
+class Unit:
+    """Several tensors as one flat one, and what its pipeline remembers of it."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    spec: TensorSpec
+    pipeline: Pipeline
+    meter: Meter
+    state: PipelineState
+    step: int = 0
+    keeps_state: bool = True
+    whole: bool = False  # whether the last step by this pipeline counts, and for all of its tensors
+    _flat: Tensor | None = None  # kept: a fresh allocation costs three in-place passes
+    _before: PipelineState | None = field(default=None, repr=False)
+    _left_out: bool = False  # some tensors sit the step out
+
+    @classmethod
+    def assemble(
+        cls,
+        grads: Mapping[str, Tensor],
+        pipeline: Pipeline,
+        saved: Mapping[str, SavedState],
+        keeps_state: bool = True,
+    ) -> "Unit":
+        """A unit of these tensors that goes on from their saved states where there are any."""
+        first = next(iter(grads.values()))
+        sizes = tuple(g.numel() for g in grads.values())
+        label = next(iter(grads)) if len(grads) == 1 else f"{next(iter(grads))}+{len(grads) - 1}"
+        spec = TensorSpec(label, sum(sizes), first.dtype, first.device)
+        unit = cls(
+            names=tuple(grads),
+            sizes=sizes,
+            spec=spec,
+            pipeline=pipeline,
+            meter=Meter(sizes, spec.device),
+            state=pipeline.init(spec) if keeps_state else pipeline.no_state(),
+            keeps_state=keeps_state,
+        )
+        unit._absorb(saved)
+        return unit
+
+    def dissolve(self) -> dict[str, SavedState]:
+        """Each tensor's state. What belongs to the whole unit goes to each of its tensors."""
+        shared = {
+            f"{piece}/{key}": value.clone()
+            for piece in ("sparsifier", "collective")
+            for key, value in self.state[piece].items()
+        }
+        shared["step"] = torch.tensor(self.step)
+        saved = {name: dict(shared) for name in self.names}
+        for key, value in self.state["feedback"].items():
+            for name, part in zip(self.names, value.split(self.sizes), strict=True):
+                saved[name][f"feedback/{key}"] = part.clone()
+        return saved
+
+    def _absorb(self, saved: Mapping[str, SavedState]) -> None:
+        for key, value in self.state["feedback"].items():
+            for name, part in zip(self.names, value.split(self.sizes), strict=True):
+                if name in saved:
+                    part.copy_(_fitting(saved[name], f"feedback/{key}", name, part))
+        known = [saved[name] for name in self.names if name in saved]
+        if not known:
+            return
+        self.step = int(known[0]["step"])
+        for path, value in known[0].items():
+            piece, _, key = path.partition("/")
+            if piece in ("sparsifier", "collective"):
+                device = self.state[piece].get(key, value).device
+                self.state[piece][key] = value.to(device, copy=True)
+
+    def switch(self, pipeline: Pipeline) -> None:
+        """Go on by another pipeline. What waits goes along; thresholds and the like start anew.
+
+        State that the new feedback has no place for is dropped: see `auto.FLUSH`.
+        """
+        waiting = self.state["feedback"]
+        self.pipeline, self.whole = pipeline, False
+        self.state = pipeline.init(self.spec) if self.keeps_state else pipeline.no_state()
+        feedback = self.state["feedback"]
+        feedback |= {key: value for key, value in waiting.items() if key in feedback}
+
+    def flatten(self, grads: Sequence[Tensor]) -> Tensor:
+        """The gradients as one flat tensor: a view where they lie in a row, else a copy."""
+        row = in_a_row(grads)
+        if row is not None:
+            return row
+        if self._flat is None:
+            self._flat = torch.empty(
+                self.spec.numel, dtype=self.spec.dtype, device=self.spec.device
+            )
+        for part, grad in zip(self._flat.split(self.sizes), grads, strict=True):
+            part.view(grad.shape).copy_(grad)
+        return self._flat
+
+    def unflatten(self, flat: Tensor, grads: Sequence[Tensor]) -> None:
+        """Write the update back into the gradients."""
+        for part, grad in zip(flat.split(self.sizes), grads, strict=True):
+            if part.data_ptr() != grad.data_ptr() or not grad.is_contiguous():
+                grad.copy_(part.view(grad.shape))
+
+    def context(
+        self, flat: Tensor, seed: int, comm: Communicator, gradients: int | None = None
+    ) -> StepContext:
+        """The address of this step; the flat gradient may serve as output where dtypes fit."""
+        return StepContext(
+            tensor=self.spec.name,
+            step=self.step,
+            seed=seed,
+            comm=comm,
+            density=self.pipeline.density_at(self.step),
+            out=flat if flat.dtype == self.spec.accumulator else None,
+            memory=self.state["collective"],
+            gradients=gradients,
+            phase=self.meter.phase,
+        )
+
+    def remember(self) -> None:
+        """Copy the state, so that `undo` can take this step back."""
+        if self._before is None:
+            self._before = {p: {k: v.clone() for k, v in s.items()} for p, s in self.state.items()}
+            return
+        for piece, state in self.state.items():
+            kept = self._before[piece]
+            for key, value in state.items():
+                if key in kept and kept[key].shape == value.shape:
+                    kept[key].copy_(value)
+                else:
+                    kept[key] = value.clone()
+            for key in kept.keys() - state.keys():
+                del kept[key]
+
+    def undo(self) -> None:
+        """Go back to what `remember` saw. The buffers change places; nothing is copied."""
+        assert self._before is not None
+        self.state, self._before = self._before, None
+        self.step -= 1
+        self.whole = False
+
+    @contextmanager
+    def frozen(self, names: Set[str]) -> Iterator[None]:
+        """Let these tensors sit the step out: they offer zeros and their state stays as it is."""
+        self._left_out = not names.isdisjoint(self.names)
+        parts = [
+            part
+            for value in self.state["feedback"].values()
+            for name, part in zip(self.names, value.split(self.sizes), strict=True)
+            if name in names
+        ]
+        kept = [part.clone() for part in parts]
+        for part in parts:
+            part.zero_()
+        yield
+        self._left_out = False
+        for part, before in zip(parts, kept, strict=True):
+            part.copy_(before)
+
+    def count(self, prepared: Prepared | None, sent: int, received: int, ranks: int) -> None:
+        """Enter a finished step into the statistics, and move on to the next."""
+        gradient_bytes = self.spec.numel * self.spec.dtype.itemsize
+        dense_bytes = 2 * gradient_bytes * (ranks - 1) // ranks
+        selection = None if prepared is None else prepared.selection
+        self.meter.count(selection, sent, received, dense_bytes)
+        self.step += 1
+        self.whole = not self._left_out
+
+    def costs(self) -> dict[str, Cost]:
+        """What each tensor has cost since the unit was assembled."""
+        return dict(zip(self.names, self.meter.costs(), strict=True))
+
+
+def in_a_row(tensors: Sequence[Tensor]) -> Tensor | None:
+    """All of these as one flat view, if they lie in memory one after the other, as in a bucket."""
+    first, end = tensors[0], tensors[0].data_ptr()
+    for tensor in tensors:
+        if not tensor.is_contiguous() or tensor.data_ptr() != end or tensor.dtype != first.dtype:
+            return None
+        end += tensor.nbytes
+    storage = first.untyped_storage()
+    if end > storage.data_ptr() + storage.nbytes():
+        return None  # neighbours by chance
+    return first.as_strided((sum(t.numel() for t in tensors),), (1,))
+
+
+def _fitting(saved: SavedState, key: str, name: str, like: Tensor) -> Tensor:
+    if key not in saved:
+        raise RecipeError(
+            f"the saved state of {name!r} has no {key!r} (it has {', '.join(sorted(saved))}): "
+            "it was saved by a recipe with another feedback"
+        )
+    if saved[key].numel() != like.numel():
+        raise RecipeError(
+            f"the saved {key!r} of {name!r} has {saved[key].numel()} elements, "
+            f"the tensor has {like.numel()}"
+        )
+    return saved[key]

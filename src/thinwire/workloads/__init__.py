@@ -1,0 +1,1 @@
+"""Models, tasks and gradients to measure with."""

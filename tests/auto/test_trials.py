@@ -1,0 +1,290 @@
+"""`auto`: whichever way it goes, and while it tries them, the laws hold; and it goes the best."""
+
+import io
+import os
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import thinwire as tw
+from support.contracts.cases import digest
+from thinwire.auto import FLUSH, Auto
+from thinwire.auto.trials import FIRST_CHECK, Chooser
+from thinwire.comm import GroupCommunicator
+from thinwire.cost.network import Link, Network
+from thinwire.feedback import Momentum
+from thinwire.units.unit import Unit
+
+TIMEOUT = timedelta(seconds=15)
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+DEVICES = ["cpu", pytest.param("cuda", marks=NO_GPU)]
+SHAPES = {"a": (40, 30), "b": (7,), "c": (900,)}
+WAYS = ("topk", "ok-topk", "bf16", "union", "topk-dsa")
+
+
+def small_auto(*choices, trial=1, density=0.05):
+    return tw.recipe("auto", density=density, choices=choices or WAYS, codec="", trial=trial)
+
+
+class Scripted(Chooser):
+    """One that is told what steps take, and predicts that all ways are good."""
+
+    def _predict(self):
+        labels = [label for label, _ in self.auto.choices]
+        flat = dict.fromkeys(labels, dict.fromkeys(self._units, 0.0))
+        return flat, Network(Link(0.0, 0.0))
+
+    @property
+    def way_now(self):
+        return next(iter(self.choice.values()), "dense")
+
+
+def play(chooser, unit, seconds, steps):
+    """Steps of one unit that take `seconds(way)`, compute of half a second on top."""
+    ways = []
+    for _ in range(steps):
+        way = chooser.way_now
+        chooser.assign(unit)
+        unit.meter.total.seconds["all"] = unit.meter.total.seconds.get("all", 0) + seconds(way)
+        unit.count(None, 0, 0, 2)
+        chooser.end_step(0.5 + seconds(way))
+        ways.append(way)
+    return ways
+
+
+def a_unit(auto, name="w"):
+    return Unit.assemble({name: torch.zeros(100)}, auto, {})
+
+
+# What the ranks do.
+
+
+def goes_the_fastest_way(group, rank, size):
+    auto = small_auto("topk", "union")
+    chooser = Scripted(auto, GroupCommunicator(group, TIMEOUT))
+    costs = {"dense": 1.0, "topk": 0.3, "union": 0.2}
+    play(chooser, a_unit(auto), costs.get, 20)
+    return chooser.way_now, chooser.settled
+
+
+def stays_dense(group, rank, size, costs):
+    auto = small_auto("topk")
+    chooser = Scripted(auto, GroupCommunicator(group, TIMEOUT))
+    unit = a_unit(auto)
+    play(chooser, unit, costs.get, 20)
+    return chooser.way_now, chooser.decision.reason, type(unit.pipeline.collective).__name__
+
+
+def looks_again(group, rank, size):
+    """Dense is slow at first; after the decision the link becomes fast."""
+    auto = small_auto("topk")
+    chooser = Scripted(auto, GroupCommunicator(group, TIMEOUT))
+    unit = a_unit(auto)
+    play(chooser, unit, {"dense": 1.0, "topk": 0.3}.get, 30)
+    before = chooser.way_now
+    play(chooser, unit, {"dense": 0.01, "topk": 0.3}.get, 2 * FIRST_CHECK)
+    return before, chooser.way_now
+
+
+def begins_anew(group, rank, size):
+    """Decided for one unit; then the tensors are grouped otherwise, as DDP does once."""
+    auto = small_auto("topk")
+    chooser = Scripted(auto, GroupCommunicator(group, TIMEOUT))
+    costs = {"dense": 1.0, "topk": 0.3}
+    play(chooser, a_unit(auto), costs.get, 20)
+    before = chooser.way_now
+    chooser.end_step(1.0)  # without gradients: nothing happens
+    same = chooser.way_now
+    play(chooser, a_unit(auto, "v"), costs.get, 1)
+    anew = chooser.way_now, chooser.decision
+    play(chooser, a_unit(auto, "v"), costs.get, 20)
+    return before, same, anew, chooser.choice
+
+
+def gradients(rank, step):
+    own = torch.Generator().manual_seed(1000 * step + rank)
+    return {n: torch.randn(s, generator=own) for n, s in SHAPES.items()}
+
+
+@contextmanager
+def promising():
+    """Every way is predicted to be good, so that all are tried."""
+    predict, Chooser._predict = Chooser._predict, Scripted._predict
+    try:
+        yield
+    finally:
+        Chooser._predict = predict
+
+
+def through_every_way(group, rank, size, node_size, steps, device):
+    """All gradients given, all updates taken, all that waits in the end: they must balance."""
+    auto = small_auto("topk", "union", "ok-topk")
+    sync = tw.Synchronizer(auto, group, node_size=node_size, timeout=TIMEOUT)
+    with promising():
+        return balanced(sync, group, rank, steps, device)
+
+
+def balanced(sync, group, rank, steps, device):
+    balance = {n: torch.zeros(s, dtype=torch.float64).flatten() for n, s in SHAPES.items()}
+    ways, updates = set(), []
+    for step in range(steps):
+        grads = {name: grad.to(device) for name, grad in gradients(rank, step).items()}
+        for name, grad in grads.items():
+            balance[name] += grad.double().flatten().cpu()
+        sync.average_all(grads)
+        updates.append(digest(*(grad.cpu() for grad in grads.values())))
+        for name, update in grads.items():
+            balance[name] -= update.double().flatten().cpu()
+        ways |= {type(u.pipeline.collective).__name__ for u in sync._units.values()}
+    for name, saved in sync.state_dict()["tensors"].items():
+        if "feedback/residual" in saved:
+            balance[name] -= saved["feedback/residual"].double().cpu()
+    everything = torch.cat(list(balance.values()))
+    dist.all_reduce(everything, group=group)
+    return everything.abs().max().item(), updates, sorted(ways), sync.explain()
+
+
+def resumed(group, rank, size):
+    """Decided, stopped, loaded: the same choice at once, and the same bits as without."""
+    auto = small_auto("topk")
+    straight = tw.Synchronizer(auto, group, timeout=TIMEOUT)
+    straight.choosers.load({"a": "topk", "b": "topk", "c": "topk"})
+    for step in range(3):
+        straight.average_all(gradients(rank, step))
+    file = io.BytesIO()
+    torch.save(straight.state_dict(), file)
+    loaded = tw.Synchronizer(auto, group, timeout=TIMEOUT)
+    loaded.load_state_dict(torch.load(io.BytesIO(file.getvalue()), weights_only=True))
+    went_on = digest(*straight.average_all(gradients(rank, 3)).values())
+    again = digest(*loaded.average_all(gradients(rank, 3)).values())
+    dense = tw.Synchronizer("dense", group, timeout=TIMEOUT)
+    plain = digest(*dense.average_all(gradients(rank, 3)).values())
+    return went_on == again, went_on != plain, loaded.state_dict()["choice"]
+
+
+def flushed_when_loaded_as_dense(group, rank, size):
+    """A state with a residual, but no choice: all that waits goes out with the next gradient."""
+    sync = tw.Synchronizer(small_auto("topk"), group, timeout=TIMEOUT)
+    sync.choosers.load({"w": "topk"})
+    sync.average("w", torch.arange(100.0))
+    state = sync.state_dict() | {"choice": {}}
+    waits = state["tensors"]["w"]["feedback/residual"].clone()
+    loaded = tw.Synchronizer(small_auto("topk"), group, timeout=TIMEOUT)
+    loaded.load_state_dict(state)
+    update = loaded.average("w", torch.zeros(100))
+    dist.all_reduce(waits, group=group)
+    first = torch.allclose(update, waits / size), loaded._units[("w",)].pipeline == FLUSH
+    loaded.average("w", torch.zeros(100))
+    return *first, type(loaded._units[("w",)].pipeline.feedback).__name__
+
+
+def under_ddp(group, rank, size, folder):
+    """Real backward passes, long enough for a decision."""
+    os.environ["XDG_CACHE_HOME"] = f"{folder}/{rank}"
+    torch.manual_seed(0)
+    model = DDP(torch.nn.Sequential(torch.nn.Linear(30, 50), torch.nn.Linear(50, 5)), None,
+                process_group=group)  # fmt: skip
+    handle = tw.compress(model, small_auto("topk"), timeout=TIMEOUT)
+    before = handle.explain()
+    for step in range(20):
+        own = torch.Generator().manual_seed(size * step + rank)
+        model(torch.randn(8, 30, generator=own)).square().mean().backward()
+    weights = digest(*(p.grad for p in model.parameters()))
+    return before, handle.explain(), weights, handle.synchronizer.choosers.settled
+
+
+def compressed_where_it_pays(group, rank, size, folder):
+    """DRAGONN's selection: by predicted costs alone, tensor by tensor."""
+    os.environ["XDG_CACHE_HOME"] = f"{folder}/{rank}"
+    sync = tw.Synchronizer(tw.recipe("dragonn", selective=True), group, timeout=TIMEOUT)
+    for _ in range(5):
+        sync.average_all({"large": torch.ones(3000), "small": torch.ones(10)})
+    return sync.choosers.settled, sync.explain()
+
+
+# The tests.
+
+
+def test_it_goes_the_way_that_was_measured_to_be_fastest(cluster):
+    answers = cluster.run(goes_the_fastest_way, 2)
+    assert answers == [("union", True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("costs", "reason"),
+    [
+        ({"dense": 1.0, "topk": 2.0}, "measured"),
+        ({"dense": 0.01, "topk": 0.001}, "whole steps were not clearly faster"),
+    ],
+)
+def test_it_stays_dense_where_nothing_is_clearly_faster(cluster, costs, reason):
+    assert cluster.run(stays_dense, 2, costs) == [("dense", reason, "Dense")] * 2
+
+
+def test_it_looks_again_and_goes_back_to_dense(cluster):
+    assert cluster.run(looks_again, 2) == [("topk", "dense")] * 2
+
+
+def test_other_units_are_decided_anew(cluster):
+    expected = ("topk", "topk", ("dense", None), {"v": "topk"})
+    assert cluster.run(begins_anew, 2) == [expected] * 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("node_size", [1, 2])
+def test_nothing_is_lost_from_way_to_way(cluster, node_size, device):
+    answers = cluster.run(through_every_way, 4, node_size, 24, device)
+    gap, updates, ways, told = answers[0]
+    assert gap < 1e-4
+    assert all(answer[1] == updates for answer in answers)
+    assert ways == ["AllGather", "Dense", "OkTopK", "UnionAllReduce"]
+    assert len({answer[3] for answer in answers}) == 1
+    assert "decided after" in told
+
+
+def test_a_checkpoint_holds_the_choice(cluster):
+    choice = dict.fromkeys(SHAPES, "topk")
+    assert cluster.run(resumed, 2) == [(True, True, choice)] * 2
+
+
+def test_what_waits_is_sent_before_a_unit_is_dense(cluster):
+    assert cluster.run(flushed_when_loaded_as_dense, 2) == [(True, True, "NoFeedback")] * 2
+
+
+def test_under_ddp(cluster, tmp_path):
+    answers = cluster.run(under_ddp, 2, str(tmp_path))
+    before, told, _, settled = answers[0]
+    assert answers[0] == answers[1]
+    assert before == "auto: no step was taken yet."
+    assert settled
+    assert "decided after" in told
+
+
+def test_dragonn_compresses_where_it_pays(cluster, tmp_path):
+    (settled, told), other = cluster.run(compressed_where_it_pays, 2, str(tmp_path))
+    assert settled
+    assert (settled, told) == other
+    assert "large" in told
+
+
+def test_choices_must_share_their_residual():
+    with pytest.raises(tw.RecipeError, match="share one feedback"):
+        Auto.between(tw.recipe("dense"), {"x": tw.recipe("topk"), "y": tw.recipe("dgc")})
+    with pytest.raises(tw.RecipeError, match="share one feedback"):
+        Auto.between(tw.recipe("dense"), {"x": tw.recipe("bf16")})
+    with pytest.raises(tw.RecipeError, match="different labels"):
+        Auto.between(tw.recipe("dense"), {"dense": tw.recipe("topk")})
+    with pytest.raises(tw.RecipeError, match="trial=-1"):
+        tw.recipe("auto", trial=-1)
+
+
+def test_small_tensors_keep_the_momentum_of_their_recipe():
+    """Momentum SGD on what is too small to compress: u ← m·u + g, as the optimiser would."""
+    sync = tw.Synchronizer(tw.recipe("dgc", momentum=0.5))
+    updates = [sync.average("bias", torch.ones(2)).tolist() for _ in range(3)]
+    assert updates == [[1.0, 1.0], [1.5, 1.5], [1.75, 1.75]]
+    assert isinstance(sync._units[("bias",)].pipeline.feedback, Momentum)

@@ -1,0 +1,160 @@
+"""`bench kernels`: every operation has its row, its floor, and a baseline beside it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from thinwire.bench.kernels.ops import WORKERS, Inputs, Op
+from thinwire.bench.kernels.run import OPS, Settings, cold_caches, main, plan, run
+from thinwire.bench.kernels.timing import measure
+from thinwire.bench.timing import Quiet
+from thinwire.errors import ThinwireError
+from thinwire.kernels import use
+from thinwire.results.file import ResultFile
+
+FIELDS = {
+    *("op", "payloads", "impl", "device", "n", "density", "threads", "calls", "cold"),
+    *("seconds", "seconds_min", "seconds_max", "seconds_iqr", "first_seconds"),
+    *("floor", "floor_bytes", "floor_seconds", "ratio"),
+}
+TINY = Settings(n=(4096,), density=(0.01,), seconds=0)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Of the reference implementations, which need no compiler."""
+    path = tmp_path_factory.mktemp("bench") / "kernels.json"
+    with use("reference"):
+        assert run(TINY, ResultFile(path), Quiet()) == []
+    content = json.loads(path.read_text())
+    assert content["schema"] == 1
+    found: list[dict[str, Any]] = content["rows"]
+    return found
+
+
+def test_there_is_a_row_for_every_operation(rows: list[dict[str, Any]]) -> None:
+    assert [row["op"] for row in rows] == [op.name for op in OPS]
+    baselines = {(row["op"], row["impl"]) for row in rows if row["impl"] != "reference"}
+    assert {("exact top-k", "torch.topk"), ("compact", "torch dgc")} <= baselines
+    assert ("decode", "torch dense") in baselines
+    ours = [row["payloads"] for row in rows if (row["op"], row["impl"]) == ("decode", "reference")]
+    assert ours == [2, 4, 8, 16]
+
+
+def test_rows_have_all_fields_and_sound_numbers(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        assert set(row) == FIELDS, row["op"]
+        assert 0 <= row["seconds_min"] <= row["seconds"] <= row["seconds_max"]
+        assert row["floor_seconds"] > 0
+        assert row["ratio"] == pytest.approx(row["seconds"] / row["floor_seconds"])
+        assert (row["n"], row["density"], row["threads"]) == (4096, 0.01, 1)
+
+
+def test_floors_count_what_must_be_moved(rows: list[dict[str, Any]]) -> None:
+    bytes_of = {row["op"]: row["floor_bytes"] for row in rows}
+    assert bytes_of["compact"] == bytes_of["decode"] == 4 * 4096
+    assert bytes_of["accumulate"] == 12 * 4096
+    assert bytes_of["accumulate momentum"] == 20 * 4096
+    assert bytes_of["decode adam"] == 24 * 4096
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: f"{op.name}, {op.impl}")
+def test_ours_and_the_baseline_do_the_same_work(op: Op) -> None:
+    """Those of one name that give a dense tensor give the same one."""
+    inputs = Inputs(4096, 0.01, torch.device("cpu"))
+    with use("reference"):
+        result = op.prepare(inputs)()
+    assert result is not None
+    if op.name == "decode":
+        assert op.payloads is not None
+        expected = torch.zeros(4096)
+        for part in inputs.payloads(op.payloads):
+            part.add_to(expected)
+        scale = 1 / op.payloads if op.impl == "ours" else 1
+        assert torch.equal(result, expected * scale)
+
+
+def test_inputs_pass_the_threshold_as_often_as_the_density_says() -> None:
+    inputs = Inputs(10_000, 0.01, torch.device("cpu"))
+    assert int((inputs.x.abs() >= inputs.threshold).sum()) == inputs.k == 100
+    for count in (2, 16):
+        parts = inputs.payloads(count)
+        assert len(parts) == count and all(part.ordered for part in parts)
+        assert 0.9 < sum(part.count for part in parts) / (WORKERS * inputs.k) <= 1
+
+
+def test_the_first_call_is_not_among_the_others() -> None:
+    made: list[int] = []
+    _, spread, calls = measure(lambda: made.append(1), torch.device("cpu"), seconds=0)
+    assert len(made) == calls + 2  # the first, and one to judge how many there can be
+    assert spread.low <= spread.median <= spread.high
+
+
+def test_one_that_fails_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(inputs: Inputs) -> Any:
+        raise RuntimeError("no such luck")
+
+    broken = Op("compact", "torch dgc", "read", lambda i: 1, prepare)
+    monkeypatch.setattr("thinwire.bench.kernels.run.OPS", (broken, OPS[1]))
+    results = ResultFile(None)
+    (failure,) = run(TINY, results, Quiet())
+    assert failure.startswith("compact") and "no such luck" in failure
+    assert len(results.rows) == 1
+
+
+def test_threads_sizes_and_densities_multiply() -> None:
+    settings = Settings(n=(1000, 2000), density=(0.1, 0.2), threads=(1, 2), ops=("merge",))
+    cases = plan(settings)
+    assert len(cases) == 8 and {case.op.name for case in cases} == {"merge"}
+    before = torch.get_num_threads()
+    run(Settings(n=(1000,), threads=(2,), ops=("merge",), seconds=0), ResultFile(None), Quiet())
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        (Settings(ops=("merge", "nothing")), "unknown operation 'nothing'; there are: compact; "),
+        (Settings(device="tpu"), "device='tpu'"),
+        (Settings(n=(10,)), "n=10 "),
+        (Settings(n=(1 << 50,)), "GiB"),
+        (Settings(density=(0.1, 0.0)), "density=0.0"),
+        (Settings(threads=(0,)), "threads="),
+    ],
+)
+def test_what_cannot_work_is_refused(settings: Settings, what: str) -> None:
+    with pytest.raises(ThinwireError, match=what):
+        plan(settings)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ThinwireError, match="--device cpu"):
+        plan(Settings(device="cuda"))
+
+
+def test_cold_caches_leave_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "mine")
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    with cold_caches():
+        assert os.environ["NUMBA_CACHE_DIR"] == os.environ["TRITON_CACHE_DIR"] != "mine"
+    assert os.environ["NUMBA_CACHE_DIR"] == "mine" and "TRITON_CACHE_DIR" not in os.environ
+
+
+def test_as_a_module_it_prints_writes_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="the plot needs it")
+    json_path, png = tmp_path / "k.json", tmp_path / "k.png"
+    options = ["--device", "cpu", "--n", "4096", "--density", "0.01", "--seconds", "0.001"]
+    with use("reference"):
+        main([*options, "--ops", "merge;compact", "--json", str(json_path), "--png", str(png)])
+    printed = capsys.readouterr().out
+    assert "merge reference 4,096 0.01" in printed
+    assert len(json.loads(json_path.read_text())["rows"]) == len(printed.splitlines()) == 3
+    assert png.read_bytes().startswith(b"\x89PNG")

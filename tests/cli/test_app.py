@@ -1,0 +1,65 @@
+"""The command line: what it prints, how it fails, what it needs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import thinwire as tw
+from support.extras import CLI, needs
+
+COMMAND = [sys.executable, "-m", "thinwire.cli.app"]
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+@needs(*CLI)
+def test_recipes_lists_every_recipe_plainly_and_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "recipes.json"
+    done = call("recipes", "--json", str(path))
+    assert done.returncode == 0 and done.stderr == ""
+    assert "\x1b" not in done.stdout
+    content = json.loads(path.read_text())
+    assert content["schema"] == 1
+    assert [row["recipe"] for row in content["rows"]] == list(tw.recipes())
+    assert all(row["recipe"] in done.stdout and row["doc"] for row in content["rows"])
+
+
+@needs(*CLI)
+def test_the_listed_fields_rebuild_the_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "recipes.json"
+    call("recipes", "--json", str(path))
+    for row in json.loads(path.read_text())["rows"]:
+        assert tw.resolve(row["fields"]) == tw.recipe(row["recipe"])
+
+
+@needs(*CLI)
+def test_an_unknown_recipe_is_one_line_that_names_it_and_code_2(tmp_path: Path) -> None:
+    done = call("demo", "--recipes", "topk,nosuch", "--out", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert "'nosuch'" in line and "topk" in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_a_missing_extra_is_named(package: str) -> None:
+    done = python(f"import sys; sys.modules['{package}'] = None; import thinwire.cli.app")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "thinwire: the command line needs two more packages: pip install 'thinwire[cli]'"
+    ]
+
+
+def test_the_library_does_not_need_the_command_line() -> None:
+    done = python("import sys, thinwire; print({'typer', 'rich', 'sklearn'} & set(sys.modules))")
+    assert done.stdout.strip() == "set()"

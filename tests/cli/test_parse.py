@@ -1,0 +1,87 @@
+"""The command line, given what it cannot take: one line that says so; and what its help says."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+pytest.importorskip("matplotlib")
+
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from thinwire.cli.app import app, main
+from thinwire.results.file import ResultFile
+
+COMMANDS = (
+    *("demo", "recipes", "doctor", "plan", "simulate", "lab", "report", "inspect"),
+    *("bench sync", "bench train", "bench kernels", "bench codecs"),
+)
+
+
+def fails(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit code, in this process."""
+    monkeypatch.setattr(sys, "argv", ["thinwire", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("file/x.json", "file: it is no folder"), ("folder", "folder: Is a directory")],
+)
+@pytest.mark.parametrize(
+    "command",
+    ["recipes --json", "report results.json --out", "report results.json --json",
+     "simulate --recipes topk --workers 2 --json", "demo --recipes dense --json"],
+)  # fmt: skip
+def test_a_place_that_cannot_be_written_is_one_line_that_names_it(
+    command: str, path: str, reason: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    ResultFile(tmp_path / "results.json")
+    assert fails([*command.split(), path], monkeypatch) == 2
+    assert capsys.readouterr().err == f"thinwire: {reason}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("bench sync --workers 0 --rates none", "--workers: '0' is not a whole number"),
+        ("bench sync --n inf --rates none", "--n: 'inf' is not a number of elements"),
+        ("bench sync --rates ,", "--rates is empty"),
+        ("bench sync --density , --rates none", "--density is empty"),
+        ("bench train --models , --rates none", "--models is empty"),
+        ("bench train --overlap both --rates none", "on,off for both"),
+        ("bench codecs --n 0", "--n: '0' is not a number of elements"),
+        ("bench codecs --steps 0", "--steps: '0' is not a whole number"),
+        ("bench kernels --device tpu", "device='tpu'"),
+        ("plan resnet51", "unknown model 'resnet51'"),
+        ("report nosuch.json", "nosuch.json: No such file"),
+    ],
+)
+def test_wrong_input_is_one_line_that_names_it(
+    command: str, reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fails(command.split(), monkeypatch) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("thinwire: ") and reason in line
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_says_what_it_is(command: str) -> None:
+    found = get_command(app)
+    for word in command.split():
+        assert isinstance(found, TyperGroup)
+        found = found.commands[word]
+    assert found.help
+    for parameter in found.params:
+        said = getattr(parameter, "help", None)
+        assert said and said.endswith("."), (command, parameter.name)

@@ -1,0 +1,156 @@
+"""Cost models send as many bytes as real exchanges do, and reduce to the papers' equations."""
+
+from math import log2
+
+import pytest
+import torch
+
+from support.cost_ranks import N, mean_sent, nodes_sent
+from thinwire.codec import INDEX_CODECS, VALUE_CODECS, Pair
+from thinwire.codec.sketch import CountSketch
+from thinwire.collective import (
+    AllGather,
+    Dense,
+    GTopK,
+    OkTopK,
+    OmniReduce,
+    SketchAllReduce,
+    SparCML,
+    UnionAllReduce,
+)
+from thinwire.cost.exchange import dragonn_saving, exchange_cost
+from thinwire.cost.load import Load
+from thinwire.cost.network import Link, Network
+from thinwire.cost.patterns import pattern
+from thinwire.cost.wire_size import wire_bytes
+from thinwire.errors import RecipeError, ThinwireError
+
+K = N // 100
+RARELY = 10**6  # steps: what Ok-Topk's evaluations send is shared out over so many
+OK_TOPK = OkTopK(K / N, boundary_interval=RARELY, threshold_interval=RARELY)
+RAW = Pair()
+# Tolerances; OmniReduce's blocks are few, so that there is sampling error.
+SMALL = Pair(INDEX_CODECS["rice"](), VALUE_CODECS["bf16"]())
+CASES = {
+    "dense": (Dense(), None, 1, 0.001),
+    "bf16": (Dense("bf16"), None, 1, 0.001),
+    "allgather": (AllGather(), RAW, 1, 0.005),
+    "allgather rice+bf16": (AllGather(), SMALL, 1, 0.02),
+    "gtopk": (GTopK(K / N), RAW, 1, 0.005),
+    "ok-topk": (OK_TOPK, RAW, 1, 0.01),
+    "ok-topk rice+bf16": (OK_TOPK, SMALL, 1, 0.01),
+    "sparcml": (SparCML(), RAW, 1, 0.02),
+    "sparcml of much": (SparCML(), RAW, 1, 0.02),
+    "omnireduce": (OmniReduce(256), RAW, 256, 0.1),
+    "union": (UnionAllReduce(64), None, 64, 0.05),
+    "union of elements": (UnionAllReduce(64), None, 1, 0.05),
+    "sketch": (SketchAllReduce(64), CountSketch(), 64, 0.05),
+}
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 8])
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_are_those_of_real_runs(cluster, name, size):
+    """Within the tolerance beside each case; ranks select independently."""
+    collective, codec, width, tolerance = CASES[name]
+    k = N // 4 if name == "sparcml of much" else N if isinstance(collective, Dense) else K
+    k = k // width * width
+    sent, counts = zip(*cluster.run(mean_sent, size, collective, codec, k, width), strict=True)
+    counted = sum(sent) / size
+    if isinstance(collective, OkTopK):
+        # A reused threshold lets through more or less than k: that is what its second phase sends.
+        k = (k + counts[0]) / 2
+    load = Load(size, N, k, width=width)
+    assert pattern(collective, codec, load).sent == pytest.approx(counted, rel=tolerance)
+
+
+def test_two_levels_send_what_the_nodes_do(cluster):
+    sent = cluster.run(nodes_sent, 4, AllGather(), RAW, K)
+    network = Network(Link(1e-4, 1e-9), inside=Link(1e-5, 1e-10), node_size=2)
+    _, predicted, _ = exchange_cost(AllGather(), RAW, Load(4, N, K), network)
+    assert predicted == pytest.approx(sum(sent) / 4, rel=0.005)
+
+
+def test_two_levels_cost_what_both_networks_do():
+    inside, between = Link(1e-5, 1e-10), Link(1e-3, 1e-8)
+    network = Network(between, inside=inside, node_size=4)
+    seconds, _, leaders = exchange_cost(AllGather(), RAW, Load(32, N, K), network)
+    summed = pattern(Dense(), None, Load(4, N, N)).seconds(Network(inside))
+    handed_out = 2 * inside.alpha + 4 * N * inside.beta
+    assert seconds == pytest.approx(leaders.seconds(Network(between)) + summed + handed_out)
+    assert leaders == pattern(AllGather(), RAW, Load(8, N, K))
+
+
+def test_a_dense_ring_is_the_textbooks():
+    link = Link(3e-4, 1e-9)
+    for workers in (2, 5, 64):
+        seconds = pattern(Dense(), None, Load(workers, N, N)).seconds(Network(link))
+        volume = 2 * (workers - 1) / workers * 4 * N
+        assert seconds == pytest.approx(2 * (workers - 1) * link.alpha + volume * link.beta)
+
+
+@pytest.mark.parametrize("workers", [2, 8, 64])
+def test_dragonns_saving_is_dense_less_allgather_less_what_it_leaves_out(workers):
+    """Left out there: the size, 8 bytes, and the header of each payload."""
+    link, n, k = Link(1e-4, 1e-9), 1 << 20, 1 << 14
+    network = Network(link)
+    dense = pattern(Dense(), None, Load(workers, n, n)).seconds(network)
+    gathered = pattern(AllGather(), RAW, Load(workers, n, k)).seconds(network)
+    gamma = 2 * k / n  # an index for each value
+    left_out = (workers - 1) * (8 + 56) * link.beta
+    saving = dragonn_saving(workers, n, gamma, link.alpha, link.beta)
+    assert dense - gathered == pytest.approx(saving - left_out)
+
+
+@pytest.mark.parametrize("workers", [4, 32])
+def test_gtopk_is_the_papers_formula_with_lengths_and_headers(workers):
+    link, n, k = Link(0.436e-3, 9e-9), 25_000_000, 25_000
+    hops = 2 * log2(workers)
+    paper = hops * link.alpha + 4 * k * 4 * log2(workers) * link.beta  # 4k words: equation 7
+    ours = pattern(GTopK(k / n), RAW, Load(workers, n, k)).seconds(Network(link))
+    assert ours == pytest.approx(paper + hops * (8 + 56) * link.beta, rel=1e-3)
+
+
+def test_oktopk_stays_below_its_bound_and_does_not_grow_with_the_ranks():
+    n, k = 25_600_000, 256_000
+    sent = [pattern(OkTopK(k / n), RAW, Load(p, n, k)).sent for p in (8, 64)]
+    assert all(s < 6 * k * 4 for s in sent)
+    assert sent[1] < 1.2 * sent[0]
+    gathered = [pattern(AllGather(), RAW, Load(p, n, k)).sent for p in (8, 64)]
+    assert gathered[1] == pytest.approx(9 * gathered[0])
+
+
+def test_a_payload_larger_than_its_first_message_takes_two_rounds():
+    small, large = (pattern(AllGather(), RAW, Load(2, 10**8, k)).stages[0] for k in (10**5, 10**6))
+    assert (small.rounds, large.rounds) == (1, 2)
+
+
+def test_messages_that_leave_together_share_one_latency():
+    (payload,) = pattern(AllGather(), RAW, Load(9, N, K)).stages
+    assert Link(1.0, 0.0).seconds(payload.rounds, payload.messages, 0) == 8
+    assert Link(1.0, 0.0, 0.0).seconds(payload.rounds, payload.messages, 0) == 1
+
+
+@pytest.mark.parametrize(("alike", "union"), [(0.0, 1 - 0.9**4), (1.0, 0.1)])
+def test_the_union_of_selections(alike, union):
+    assert Load(4, 1000, 100, alike).union(1000, 100) == pytest.approx(1000 * union)
+
+
+def test_index_bytes_narrow_where_rows_are_few():
+    assert wire_bytes(RAW, 1000, 2**20) == pytest.approx(56 + 8 * 1000, abs=8)
+    assert wire_bytes(RAW, 1000, 2**16) == pytest.approx(56 + 6 * 1000, abs=8)
+    assert wire_bytes(SMALL, 10_000, 10**6) == pytest.approx(56 + 10_000 * (8.2 + 16) / 8, rel=0.02)
+
+
+def test_networks_survive_json_and_refuse_nonsense():
+    network = Network(Link(1e-4, 1e-9, 1e-5), Link(1e-5, 2e-9), Link(1e-6, 1e-10), 8, 0.1)
+    assert Network.from_dict(network.to_dict()) == network
+    for wrong in (
+        lambda: Link(-1, 0),
+        lambda: Link.of(0, 1e-4),
+        lambda: Network(Link(0, 0), node_size=2),
+    ):
+        with pytest.raises(ThinwireError):
+            wrong()
+    with pytest.raises(RecipeError, match="cost model"):
+        pattern(torch.nn.Identity(), None, Load(2, 10, 1))

@@ -1,0 +1,96 @@
+"""One call, no state: the sum over the ranks, in the form the input came in."""
+
+from datetime import timedelta
+
+import pytest
+import torch
+
+import thinwire as tw
+from thinwire.types import Sparse
+
+COLLECTIVES = {
+    "topk": "topk(1.0)",
+    "topk-dsa": "topk-dsa(1.0)",
+    "gtopk": "gtopk(1.0)",
+    "ok-topk": "ok-topk(1.0)",
+    "omnireduce": "omnireduce(1.0)",
+    "union": "union(1.0)",
+    "dense": "dense",
+}
+
+
+def everyone(make, size):
+    return sum(make(r) for r in range(1, size)) + make(0)
+
+
+def dense_of(rank):
+    return torch.randn(30, 20, generator=torch.Generator().manual_seed(rank))
+
+
+def elements_of(rank):
+    """Some of the elements, others on each rank."""
+    dense = dense_of(rank)
+    return dense * (dense > 0.5)
+
+
+def rows_of(rank):
+    """Whole rows, as an embedding's gradient has them; row 7 on every rank."""
+    dense = torch.zeros(30, 20)
+    dense[[rank, 7, 20 + rank]] = dense_of(rank)[:3]
+    return dense
+
+
+def reduced(group, rank, size, recipe, form):
+    if form == "dense":
+        x, expected = dense_of(rank), everyone(dense_of, size)
+        total = tw.sparse_all_reduce(x, recipe, group)
+        assert total.shape == x.shape
+    elif form == "coo elements":
+        x, expected = elements_of(rank).to_sparse(), everyone(elements_of, size)
+        total = tw.sparse_all_reduce(x, recipe, group)
+        assert total.is_sparse
+        assert total.sparse_dim() == 2
+        total = total.to_dense()
+    elif form == "coo rows":
+        x, expected = rows_of(rank).to_sparse(1), everyone(rows_of, size)
+        total = tw.sparse_all_reduce(x, recipe, group)
+        assert (total.sparse_dim(), total.dense_dim()) == (1, 1)
+        total = total.to_dense()
+    else:
+        flat, expected = elements_of(rank).reshape(-1), everyone(elements_of, size)
+        indices = flat.nonzero().squeeze(1)
+        total = tw.sparse_all_reduce(Sparse(indices, flat[indices], 600), recipe, group)
+        assert isinstance(total, Sparse)
+        total = total.to_dense().view(30, 20)
+    torch.testing.assert_close(total, expected)
+
+
+@pytest.mark.parametrize("form", ["dense", "coo elements", "coo rows", "sparse"])
+@pytest.mark.parametrize("recipe", COLLECTIVES.values(), ids=COLLECTIVES)
+def test_the_sum_in_the_form_it_came_in(cluster, recipe, form):
+    cluster.run(reduced, 3, recipe, form)
+
+
+def test_alone():
+    assert torch.equal(tw.sparse_all_reduce(dense_of(0), "topk(1.0)"), dense_of(0))
+
+
+def only_some_come(group, rank, size, recipe):
+    """The last rank makes its synchroniser and then does not show up."""
+    sync = tw.Synchronizer(recipe, group, timeout=timedelta(seconds=2))
+    if rank == size - 1:
+        return "absent"
+    try:
+        sync.runner.run(sync.units_for({"w": torch.randn(2000)}))
+    except tw.ExchangeError as error:
+        return str(error)
+    return "nobody noticed"
+
+
+@pytest.mark.parametrize(("recipe", "name"), [("topk", "AllGather"), ("ok-topk", "OkTopK")])
+def test_a_missing_peer_ends_in_an_error_that_names_collective_and_phase(cluster, recipe, name):
+    *present, absent = cluster.run(only_some_come, 3, recipe)
+    assert absent == "absent"
+    for text in present:
+        assert f"{name} of 'w', step 0" in text
+        assert "over gloo broke off" in text

@@ -1,0 +1,88 @@
+"""Sums still to be added up: whatever is asked first, the sum is added once, and to the bit."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import thinwire as tw
+from support.sparsify import at
+from thinwire.feedback import Momentum, Residual
+from thinwire.kernels.lazy_sum import LazySum, MomentumSum, ResidualSum
+from thinwire.sparsify import SPARSIFIERS
+from thinwire.types import TensorSpec
+
+N = 3000
+
+
+def numbers(seed: int) -> Tensor:
+    return torch.randn(N, generator=torch.Generator().manual_seed(seed))
+
+
+def residual_sum() -> tuple[LazySum, Tensor]:
+    return ResidualSum(numbers(1), numbers(2)), numbers(1) + numbers(2)
+
+
+def momentum_sum() -> tuple[LazySum, Tensor]:
+    velocity = numbers(3).mul_(0.9).add_(numbers(2))
+    return MomentumSum(numbers(3), numbers(1), numbers(2), 0.9), numbers(1) + velocity
+
+
+MADE = [residual_sum, momentum_sum, lambda: (LazySum(numbers(1)), numbers(1))]
+ASKED: dict[str, Callable[[LazySum], object]] = {
+    "dense": lambda x: x.dense(),
+    "compact": lambda x: x.compact(torch.tensor(1.0), 10),
+    "hashed": lambda x: x.hashed(torch.tensor(1.0), 64, 5),
+    "norms": lambda x: x.block_norms(16),
+    "peek": lambda x: x.peek(slice(1, None, 7)),
+}
+
+
+@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize("first", ASKED)
+@pytest.mark.parametrize("second", ASKED)
+def test_it_is_added_up_once_whoever_asks_first(
+    make: Callable[[], tuple[LazySum, Tensor]], first: str, second: str
+) -> None:
+    pending, expected = make()
+    ASKED[first](pending)
+    ASKED[second](pending)
+    assert torch.equal(pending.dense(), expected)
+    assert torch.equal(pending.peek(slice(3, None, 5)), expected[3::5])
+
+
+@pytest.mark.parametrize("make", MADE)
+def test_what_is_found_is_what_is_in_the_sum(
+    make: Callable[[], tuple[LazySum, Tensor]],
+) -> None:
+    expected = make()[1]
+    passing = (expected.abs() >= 1.0).nonzero().flatten()
+    indices, values = make()[0].compact(torch.tensor(1.0), N).trim()
+    assert torch.equal(indices, passing)
+    assert torch.equal(values, expected[passing])
+    sample = make()[0].peek(slice(2, None, 3))
+    assert torch.equal(sample, expected[2::3])
+
+
+@pytest.mark.parametrize("name", [n for n, s in SPARSIFIERS.items() if hasattr(s, "select_from")])
+@pytest.mark.parametrize("feedback", [Residual(), Momentum(0.9), Momentum(0.9, clip_norm=1.0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_fused_selects_the_same_bits(
+    name: str, feedback: Residual | Momentum, dtype: torch.dtype
+) -> None:
+    """Five steps with adding and selecting in one pass, beside five with one after the other."""
+    sparsifier = SPARSIFIERS[name](0.02)
+    pipeline = tw.Pipeline(sparsifier, feedback=feedback)
+    spec = TensorSpec("w", N, dtype, torch.device("cpu"))
+    fused, plain = pipeline.init(spec), pipeline.init(spec)
+    for step in range(5):
+        grad, ctx = numbers(10 + step).to(dtype), at(step)
+        prepared = pipeline.prepare(grad, fused, ctx)
+        x = feedback.before(grad, plain["feedback"])
+        chosen = sparsifier.select(x, plain["sparsifier"], ctx)
+        assert torch.equal(prepared.x, x)
+        assert torch.equal(prepared.selection.indices, chosen.indices)
+        assert torch.equal(prepared.selection.values, chosen.values)
+        for key, value in plain["feedback"].items():
+            assert torch.equal(fused["feedback"][key], value)

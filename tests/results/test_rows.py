@@ -1,0 +1,82 @@
+"""Reading: rows of several files come together, and what is no result file is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support import samples
+from thinwire.errors import ThinwireError
+from thinwire.report.kinds import by_kind
+from thinwire.results.rows import read
+
+GOOD = {"schema": 1, "machine": {"cores": 2}, "rows": [{"recipe": "dense"}]}
+
+
+def put(path: Path, content: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_every_kind_is_told_by_its_fields(tmp_path: Path) -> None:
+    results = read(samples.write(tmp_path))
+    counts = {kind.name: len(rows) for kind, rows in by_kind(results.rows).items()}
+    demo_rows = len(json.loads(samples.DEMO.read_text())["rows"])
+    assert counts == {"sync": 26, "train": demo_rows, "simulate": 8, "kernels": 12, "codecs": 3}
+
+
+def test_a_row_without_a_field_of_its_kind_is_kept_as_another() -> None:
+    row = {key: value for key, value in samples.simulate()[0].items() if key != "seconds"}
+    ((kind, rows),) = by_kind([row]).items()
+    assert kind.name == "other" and rows == [row]
+
+
+def test_phases_do_not_make_a_training_row_another_kind() -> None:
+    row = json.loads(samples.DEMO.read_text())["rows"][-1]
+    row |= {"seconds_by_phase": {"select": 0.1}, "density": 0.01, "parameters": 9}
+    assert [kind.name for kind in by_kind([row])] == ["train"]
+
+
+def test_folders_are_searched_and_each_row_remembers_its_file(tmp_path: Path) -> None:
+    put(tmp_path / "a" / "deep" / "one.json", GOOD)
+    put(tmp_path / "a" / "two.json", GOOD)
+    results = read([tmp_path / "a", tmp_path / "a" / "two.json"])
+    assert [row["file"] for row in results.rows] == ["one.json", "two.json"]
+    assert results.machines == {"one.json": {"cores": 2}, "two.json": {"cores": 2}}
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [put(tmp_path / folder / "same.json", GOOD) for folder in "ab"]
+    assert [row["file"] for row in read(paths).rows] == [path.as_posix() for path in paths]
+
+
+def test_a_run_that_has_measured_nothing_yet_is_fine(tmp_path: Path) -> None:
+    assert read([put(tmp_path / "begun.json", GOOD | {"rows": []})]).rows == []
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "not a result file"),
+        ([], "no schema"),
+        ({"rows": []}, "no schema"),
+        (GOOD | {"schema": 2}, "schema 2"),
+        (GOOD | {"rows": {}}, "list of rows"),
+        (GOOD | {"machine": None}, "machine"),
+        (GOOD | {"rows": [{}, 3]}, "row 1 is 3"),
+        (GOOD | {"rows": [{"seconds": "fast"}]}, "row 0: seconds is 'fast'"),
+        (GOOD | {"rows": [{"seconds_by_phase": 1}]}, "seconds_by_phase"),
+    ],
+)
+def test_what_is_no_result_file_is_named(tmp_path: Path, content: object, reason: str) -> None:
+    path = put(tmp_path / "odd.json", content)
+    with pytest.raises(ThinwireError, match=rf"odd\.json.*{reason}"):
+        read([path])
+
+
+def test_missing_files_and_empty_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ThinwireError, match=r"gone\.json: No such file"):
+        read([tmp_path / "gone.json"])
+    with pytest.raises(ThinwireError, match="no result files"):
+        read([tmp_path])

@@ -1,0 +1,129 @@
+"""Conservation, as a number: how far a step strays, in units of what rounding allows."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+import thinwire as tw
+from support.contracts.cases import DTYPES, Case
+from thinwire.collective import Dense
+from thinwire.feedback import Ef21, Momentum
+from thinwire.types import accumulator
+
+WIRES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """One dtype's rounding error for one operation: relative, and absolute below normal numbers."""
+
+    relative: float
+    absolute: float
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> "Rounding":
+        form = torch.finfo(dtype)
+        return cls(form.eps, form.smallest_normal * form.eps)
+
+
+def sum_over_ranks(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    if group is not None:
+        dist.all_reduce(x, group=group)
+    return x
+
+
+def accumulating_dtype(pipeline: tw.Pipeline, dtype: torch.dtype, numel: int) -> torch.dtype:
+    """In which the ranks' contributions are added: 16-bit allreduce adds in 16 bits."""
+    collective = pipeline.collective
+    if numel > pipeline.bypass and isinstance(collective, Dense) and collective.dtype in WIRES:
+        return WIRES[collective.dtype]
+    return accumulator(dtype)
+
+
+def inflow(pipeline: tw.Pipeline, grad: Tensor, old: State) -> list[Tensor]:
+    """What a rank brings to the step, as summands: its gradient, and what waited."""
+    waiting = old.get("feedback/residual")
+    if waiting is None:
+        return [grad]
+    brought = [grad, waiting.double()]
+    if isinstance(pipeline.feedback, Momentum):
+        assert pipeline.feedback.clip_norm is None
+        brought.append(pipeline.feedback.factor * old["feedback/velocity"].double())
+    return brought
+
+
+def outflow(new: State) -> Tensor | float:
+    """What still waits after it."""
+    return new["feedback/residual"].double() if "feedback/residual" in new else 0.0
+
+
+def conservation_excess(
+    case: Case,
+    pipeline: tw.Pipeline,
+    layer: int,
+    grad: Tensor,
+    update: Tensor,
+    old: State,
+    new: State,
+    group: dist.ProcessGroup | None,
+    size: int,
+) -> float:
+    """The largest |Σ (inflow - outflow) - P·update|, elementwise, over what rounding allows."""
+    dtype = DTYPES[case.layers[layer].dtype]
+    brought, kept = inflow(pipeline, grad, old), outflow(new)
+    settled = sum_over_ranks(sum(brought) - kept, group)
+    magnitudes = sum(part.abs() for part in brought) + abs(kept)
+    moved = sum_over_ranks(magnitudes, group) + size * update.abs()
+    # Two roundings for feedback before and two after it, P for the sum, one for the mean; and
+    # as many in this test's own float64 sums.
+    adding = Rounding.of(accumulating_dtype(pipeline, dtype, grad.numel()))
+    operations = 2 * size + 10
+    allowed = operations * (adding.relative * moved + size * adding.absolute)
+    if dtype != accumulator(dtype):  # the update was rounded into the gradient's own storage
+        writing = Rounding.of(dtype)
+        allowed += size * (writing.relative * update.abs() + writing.absolute)
+    return worst((settled - size * update).abs(), allowed)
+
+
+def estimate_excess(
+    update: Tensor,
+    old: State | None,
+    new: State,
+    dtype: torch.dtype,
+    group: dist.ProcessGroup | None,
+    size: int,
+) -> float:
+    """EF21: the update is the mean of the ranks' estimates, which all ranks keep.
+
+    So in a step the estimates must move by as much, together, as P times the mean of them; both
+    start from zero. Measured over what rounding allows.
+    """
+    estimate, mean = (new[f"feedback/{key}"] for key in ("estimate", "mean_estimate"))
+    if not torch.equal(update.to(dtype), mean.to(dtype)):
+        return torch.inf
+    estimate, mean = estimate.double(), mean.double()
+    before, mean_before = torch.zeros_like(mean), torch.zeros_like(mean)
+    if old is not None:
+        before = old["feedback/estimate"].double()
+        mean_before = old["feedback/mean_estimate"].double()
+    gap = sum_over_ranks(estimate - before, group) - size * (mean - mean_before)
+    moved = sum_over_ranks(estimate.abs() + before.abs(), group)
+    moved += size * (mean.abs() + mean_before.abs())
+    # One rounding for each rank's estimate, P for the sum, one for the mean, one to add it.
+    rounding = Rounding.of(accumulator(dtype))
+    allowed = (size + 4) * (rounding.relative * moved + size * rounding.absolute)
+    return worst(gap.abs(), allowed)
+
+
+def worst(gap: Tensor, allowed: Tensor) -> float:
+    """0 where there is nothing to compare; NaN counts as infinitely wrong."""
+    if not gap.numel():
+        return 0.0
+    return (gap / allowed).nan_to_num(nan=torch.inf).max().item()
+
+
+def uses_estimates(pipeline: tw.Pipeline) -> bool:
+    return isinstance(pipeline.feedback, Ef21)
