@@ -1,4 +1,7 @@
-"""The communicator: what Gloo can and cannot do is known there alone."""
+"""The communicator: what Gloo can and cannot do is known there alone.
+
+Covers comm/communicator.py, comm/groups.py and comm/messages.py.
+"""
 
 import pytest
 import torch
@@ -6,6 +9,7 @@ import torch
 from support.cluster import Cluster
 from support.collective import ranks
 from thinwire.comm import GroupCommunicator
+from thinwire.comm.messages import EAGER, ring_bytes, rounds
 from thinwire.errors import DisagreementError, ExchangeError
 
 
@@ -117,6 +121,28 @@ def test_two_groups_side_by_side(cluster):
     left, right = [[0], [1], [2]], [[3], [4], [5]]
     expected = [(r, 3, left) for r in range(3)] + [(r, 3, right) for r in range(3)]
     assert cluster.run(ranks.in_two_halves, 6) == expected
+
+
+def test_groups_are_destroyed_in_the_same_order_on_all_ranks(monkeypatch):
+    """Payloads first, then numbers; with Gloo both go over one group, which is destroyed once."""
+    destroyed = []
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", destroyed.append)
+    for payload, meta in [("payload", "meta"), ("meta", "payload"), ("both", "both")]:
+        comm = GroupCommunicator()
+        comm._payload_group, comm._meta_group = payload, meta
+        comm.close()
+        comm.close()  # nothing is left
+    assert destroyed == ["payload", "meta", "meta", "payload", "both"]
+
+
+def test_a_payload_longer_than_what_goes_ahead_takes_two_rounds():
+    assert [rounds(size) for size in (0, EAGER, EAGER + 1)] == [1, 1, 2]
+    assert rounds(1, "nccl") == 2
+
+
+@pytest.mark.parametrize(("size", "ranks", "share"), [(100, 1, 0), (100, 2, 100), (10, 4, 15)])
+def test_a_ring_sends_all_but_a_rank_s_part_twice(size, ranks, share):
+    assert ring_bytes(size, ranks) == share
 
 
 @pytest.fixture

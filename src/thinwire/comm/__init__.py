@@ -1,6 +1,7 @@
 """The way to the network: one rank's end of a group, and groups inside and between nodes."""
 
-from thinwire.comm.communicator import GroupCommunicator, Traffic, Transfer
+from thinwire.comm.communicator import GroupCommunicator
+from thinwire.comm.messages import Traffic, Transfer
 from thinwire.comm.nodes import Nodes, node_size_of
 
 __all__ = ["GroupCommunicator", "Nodes", "Traffic", "Transfer", "node_size_of"]

@@ -15,58 +15,27 @@ Bytes are counted as handed to the backend. For an allreduce that is the ring's 
 2·(P-1)/P of the tensor in each direction, which is what Gloo and NCCL send.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import distributed_c10d as c10d
 
+from thinwire.comm.groups import own_group, timeout_of
+from thinwire.comm.messages import (
+    LENGTH,
+    Traffic,
+    Transfer,
+    eager_bytes,
+    framed,
+    ring_bytes,
+    rounds,
+)
 from thinwire.errors import DisagreementError, ExchangeError
 from thinwire.rng import fingerprint
-
-DEFAULT_TIMEOUT = timedelta(minutes=5)
-EAGER = 1 << 20  # bytes that travel with their length, before the receiver knows it
-_LENGTH = 8  # bytes of a length
-
-
-@dataclass(slots=True)
-class Traffic:
-    """Bytes this rank sent and received so far."""
-
-    sent: int = 0
-    received: int = 0
-
-
-@dataclass(slots=True)
-class Transfer:
-    """Messages under way. Their memory may be touched again after `wait`."""
-
-    works: list[dist.Work]
-    copies: list[tuple[Tensor, Tensor]]  # staged in host memory, and where it belongs
-    held: list[Tensor]
-    named: Callable[[], AbstractContextManager[None]]
-
-    def when_done(self, call: Callable[[], None]) -> None:
-        """Have a single work's end told, in the backend's thread; at once if there is none."""
-        for work in self.works:
-            work.get_future().add_done_callback(lambda _: call())
-        if not self.works:
-            call()
-
-    def wait(self) -> None:
-        """Return when all were sent and received, or raise `ExchangeError` at the timeout."""
-        with self.named():
-            for work in self.works:
-                work.wait()
-        for host, device in self.copies:
-            device.copy_(host, non_blocking=True)
-        self.works, self.held = [], []
 
 
 class GroupCommunicator:
@@ -98,13 +67,13 @@ class GroupCommunicator:
         everyone = dist.get_process_group_ranks(group)
         ranks = [everyone[member] for member in members]
 
-        timeout = timeout or _timeout_of(group)
+        timeout = timeout or timeout_of(group)
         with self._named("set-up"):
-            self._meta_group = _own_group(ranks, self.rank, "gloo", timeout)
+            self._meta_group = own_group(ranks, self.rank, "gloo", timeout)
             self._payload_group = (
                 self._meta_group
                 if self.backend == "gloo"
-                else _own_group(ranks, self.rank, self.backend, timeout)
+                else own_group(ranks, self.rank, self.backend, timeout)
             )
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
@@ -118,9 +87,8 @@ class GroupCommunicator:
             return Transfer([], [], [], named)
         with named():
             work = dist.all_reduce(tensor, group=self._payload_group, async_op=True)
-        share = 2 * tensor.nbytes * (self.size - 1) // self.size
-        self.traffic.sent += share
-        self.traffic.received += share
+        share = ring_bytes(tensor.nbytes, self.size)
+        self.traffic.count(share, share)
         return Transfer([work], [], [tensor], named)
 
     def broadcast(self, tensor: Tensor) -> Tensor:
@@ -130,8 +98,7 @@ class GroupCommunicator:
         with self._named("broadcast"):
             dist.broadcast(tensor, group=self._payload_group, group_src=0)
         # A tree in the backend: all but one receive it once, and all together send as often.
-        self.traffic.sent += tensor.nbytes if self.rank == 0 else 0
-        self.traffic.received += tensor.nbytes if self.rank else 0
+        self.traffic.count(*((0, tensor.nbytes) if self.rank else (tensor.nbytes, 0)))
         return tensor
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
@@ -147,8 +114,7 @@ class GroupCommunicator:
             return [numbers]
         mine = torch.tensor(numbers, dtype=torch.int64)
         everyone = self._gather_equal(mine)
-        self.traffic.sent += mine.nbytes * (self.size - 1)
-        self.traffic.received += mine.nbytes * (self.size - 1)
+        self.traffic.count(mine.nbytes * (self.size - 1), mine.nbytes * (self.size - 1))
         return [each.tolist() for each in everyone]
 
     def exchange(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> None:
@@ -158,30 +124,33 @@ class GroupCommunicator:
         self, outgoing: Mapping[int, Tensor], sources: Collection[int], device: torch.device
     ) -> dict[int, Tensor]:
         """Lengths go ahead, and with Gloo as much of the payloads as there is room for."""
-        eager = EAGER if self.backend == "gloo" else 0  # NCCL's receivers must know the size
-        framed = {id(t): _framed(t, eager) for t in outgoing.values()}  # one may go to many
-        beginnings = {r: framed[id(t)] for r, t in outgoing.items()}
-        room = torch.empty(len(sources), _LENGTH + eager, dtype=torch.uint8)
+        eager = eager_bytes(self.backend)
+        frames = {id(t): framed(t, eager) for t in outgoing.values()}  # one may go to many
+        beginnings = {r: frames[id(t)] for r, t in outgoing.items()}
+        room = torch.empty(len(sources), LENGTH + eager, dtype=torch.uint8)
         arrived = dict(zip(sources, room, strict=True))
         self._post(beginnings, arrived, self._meta_group).wait()
 
         incoming, rest = {}, {}
         for r, beginning in arrived.items():
-            length, payload = int(beginning[:_LENGTH].view(torch.int64)), beginning[_LENGTH:]
-            if length <= eager:
+            length, payload = int(beginning[:LENGTH].view(torch.int64)), beginning[LENGTH:]
+            if rounds(length, self.backend) == 1:
                 incoming[r] = payload[:length].to(device)
             else:
                 incoming[r] = torch.empty(length, dtype=torch.uint8, device=device)
                 incoming[r][:eager] = payload
                 rest[r] = incoming[r][eager:]
         self.exchange({r: t[eager:] for r, t in outgoing.items()}, rest)
-        self.traffic.sent += sum(t.nbytes for t in beginnings.values())
-        self.traffic.received += sum(_LENGTH + min(t.nbytes, eager) for t in incoming.values())
+        self.traffic.count(
+            sum(t.nbytes for t in beginnings.values()),
+            sum(LENGTH + min(t.nbytes, eager) for t in incoming.values()),
+        )
         return incoming
 
-    def start(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> "Transfer":
-        self.traffic.sent += sum(t.nbytes for t in outgoing.values())
-        self.traffic.received += sum(t.nbytes for t in incoming.values())
+    def start(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> Transfer:
+        self.traffic.count(
+            sum(t.nbytes for t in outgoing.values()), sum(t.nbytes for t in incoming.values())
+        )
         return self._post(outgoing, incoming, self._payload_group)
 
     def _post(
@@ -190,7 +159,7 @@ class GroupCommunicator:
         incoming: Mapping[int, Tensor],
         group: dist.ProcessGroup | None,
         phase: str = "exchange",
-    ) -> "Transfer":
+    ) -> Transfer:
         """Hand everything to the backend. Empty tensors are not sent: both sides know the sizes."""
         buffers = {r: self._stage(t) for r, t in self._rotated(incoming) if t.numel()}
         operations = [
@@ -222,9 +191,10 @@ class GroupCommunicator:
         return [rank for rank, (_, raised) in enumerate(replies) if raised]
 
     def close(self) -> None:
-        """Let go of the groups. Nothing may be in flight."""
-        for group in {self._payload_group, self._meta_group} - {None}:
-            dist.destroy_process_group(group)
+        """Let go of the groups, on all ranks in the same order. Nothing may be in flight."""
+        for group in dict.fromkeys((self._payload_group, self._meta_group)):
+            if group is not None:
+                dist.destroy_process_group(group)
         self._payload_group = self._meta_group = None
 
     def _gather_host(self, tensor: Tensor) -> list[Tensor]:
@@ -267,42 +237,3 @@ class GroupCommunicator:
                 f"rank {self.rank} of {self.size}: {phase} over {self.backend} broke off "
                 f"(a peer died, or did not answer within the group's timeout): {error}"
             ) from error
-
-
-def _framed(payload: Tensor, eager: int) -> Tensor:
-    """The length of the payload and its first bytes, on the host."""
-    length = torch.tensor([payload.numel()]).view(torch.uint8)
-    return torch.cat((length, payload[:eager].cpu()))
-
-
-def _own_group(ranks: list[int], rank: int, backend: str, timeout: timedelta) -> dist.ProcessGroup:
-    """A new group that only its members make, under a name that none before it had.
-
-    `new_group` would take the name from the ranks and the number of groups there are: ranks that
-    know different numbers of groups then wait for each other for ever, and after a destroy a name
-    comes again and finds stale addresses. Here every member counts in the store, so the numbers
-    agree as long as the members' calls do.
-    """
-    store = c10d._get_default_store()
-    members = "-".join(map(str, ranks))
-    serial = store.add(f"thinwire/{members}/{backend}/{rank}", 1)
-    name: Any = f"thinwire/{members}/{backend}/{serial}"
-    group: dist.ProcessGroup
-    group, _ = c10d._new_process_group_helper(
-        len(ranks), rank, ranks, c10d.Backend(backend), store, name, timeout=timeout
-    )
-    c10d._world.pg_group_ranks[group] = {member: i for i, member in enumerate(ranks)}
-    return group
-
-
-def _timeout_of(group: dist.ProcessGroup | None) -> timedelta:
-    """How long the user's own group waits for a peer. PyTorch shows it only on the backend."""
-    group = group or dist.group.WORLD
-    assert group is not None
-    for device in ("cuda", "cpu"):
-        try:
-            timeout: timedelta = group._get_backend(torch.device(device)).options._timeout
-            return timeout
-        except (RuntimeError, AttributeError):
-            continue
-    return DEFAULT_TIMEOUT

@@ -6,7 +6,8 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch import Tensor
 
-from thinwire.comm.communicator import GroupCommunicator, Traffic
+from thinwire.comm.communicator import GroupCommunicator
+from thinwire.comm.messages import Traffic
 from thinwire.errors import RecipeError
 
 

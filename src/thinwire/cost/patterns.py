@@ -30,7 +30,7 @@ from thinwire.collective import (
 from thinwire.collective._touched import LISTS_FROM, ROUND
 from thinwire.collective.oktopk.regions import PROBES
 from thinwire.collective.oktopk.threshold import BINS, DIGIT
-from thinwire.comm.communicator import EAGER
+from thinwire.comm.messages import EAGER
 from thinwire.cost.load import Load, Pattern, Stage
 from thinwire.cost.wire_size import dense_wire_bytes, wire_bytes
 from thinwire.errors import RecipeError

@@ -35,7 +35,7 @@ def sized(group, rank, size, lengths, eager):
     outgoing = {
         r: (torch.arange(lengths[rank] + r) + rank).remainder_(251).to(torch.uint8) for r in others
     }
-    with patch("thinwire.comm.communicator.EAGER", eager):
+    with patch("thinwire.comm.messages.EAGER", eager):
         incoming = comm.exchange_sized(outgoing, others, torch.device("cpu"))
     return {r: t.tolist() for r, t in incoming.items()}, comm.traffic.sent, comm.traffic.received
 

@@ -1,0 +1,43 @@
+"""Process groups of our own: how they are made, and how long they wait for a peer."""
+
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+DEFAULT_TIMEOUT = timedelta(minutes=5)
+
+
+def own_group(ranks: list[int], rank: int, backend: str, timeout: timedelta) -> dist.ProcessGroup:
+    """A new group that only its members make, under a name that none before it had.
+
+    `new_group` would take the name from the ranks and the number of groups there are: ranks that
+    know different numbers of groups then wait for each other for ever, and after a destroy a name
+    comes again and finds stale addresses. Here every member counts in the store, so the numbers
+    agree as long as the members' calls do.
+    """
+    store = c10d._get_default_store()
+    members = "-".join(map(str, ranks))
+    serial = store.add(f"thinwire/{members}/{backend}/{rank}", 1)
+    name: Any = f"thinwire/{members}/{backend}/{serial}"
+    group: dist.ProcessGroup
+    group, _ = c10d._new_process_group_helper(
+        len(ranks), rank, ranks, c10d.Backend(backend), store, name, timeout=timeout
+    )
+    c10d._world.pg_group_ranks[group] = {member: i for i, member in enumerate(ranks)}
+    return group
+
+
+def timeout_of(group: dist.ProcessGroup | None) -> timedelta:
+    """How long the user's own group waits for a peer. PyTorch shows it only on the backend."""
+    group = group or dist.group.WORLD
+    assert group is not None
+    for device in ("cuda", "cpu"):
+        try:
+            timeout: timedelta = group._get_backend(torch.device(device)).options._timeout
+            return timeout
+        except (RuntimeError, AttributeError):
+            continue
+    return DEFAULT_TIMEOUT
