@@ -1,27 +1,5 @@
 """One report for all tests here."""
 
-import subprocess
-import sys
-from pathlib import Path
+from support.report import report
 
-import pytest
-
-from support import samples
-
-
-@pytest.fixture(scope="package")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """By the command itself, with its figures as PNG and its rows as JSON."""
-    folder = tmp_path_factory.mktemp("report")
-    paths = samples.write(folder / "results")
-    out = folder / "report.html"
-    options = ["--out", out, "--png", folder / "png", "--json", folder / "all.json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "thinwire.cli.app", "report", *map(str, paths), *map(str, options)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert str(out) in done.stdout and "\x1b" not in done.stdout
-    return out
+__all__ = ["report"]

@@ -1,0 +1,5 @@
+"""One report for all tests here."""
+
+from support.report import report
+
+__all__ = ["report"]
