@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from support.extras import CLI, needs
 from thinwire.bench.kernels.ops import WORKERS, Inputs, Op
-from thinwire.bench.kernels.run import OPS, Settings, cold_caches, main, plan, run
+from thinwire.bench.kernels.run import OPS, Settings, cold_caches, plan, run
 from thinwire.bench.kernels.timing import measure
 from thinwire.bench.timing import Quiet
 from thinwire.errors import ThinwireError
@@ -146,15 +147,20 @@ def test_cold_caches_leave_the_environment_as_it_was(monkeypatch: pytest.MonkeyP
     assert os.environ["NUMBA_CACHE_DIR"] == "mine" and "TRITON_CACHE_DIR" not in os.environ
 
 
-def test_as_a_module_it_prints_writes_and_draws(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("matplotlib", reason="the plot needs it")
+@needs(*CLI, "matplotlib")
+def test_the_command_prints_writes_and_draws(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from thinwire.cli.app import app
+
     json_path, png = tmp_path / "k.json", tmp_path / "k.png"
-    options = ["--device", "cpu", "--n", "4096", "--density", "0.01", "--seconds", "0.001"]
+    words = ["bench", "kernels", "--device", "cpu", "--n", "4096", "--density", "0.01"]
+    words += ["--seconds", "0.001", "--ops", "merge;compact"]
     with use("reference"):
-        main([*options, "--ops", "merge;compact", "--json", str(json_path), "--png", str(png)])
-    printed = capsys.readouterr().out
-    assert "merge reference 4,096 0.01" in printed
-    assert len(json.loads(json_path.read_text())["rows"]) == len(printed.splitlines()) == 3
+        shown = CliRunner().invoke(app, [*words, "--json", str(json_path), "--png", str(png)])
+    assert shown.exit_code == 0, shown.output
+    lines = [" ".join(line.split()) for line in shown.output.splitlines()]
+    measured = [line for line in lines if line.startswith(("merge", "compact"))]
+    assert any(line.startswith("merge reference 4,096 0.01") for line in measured)
+    assert len(json.loads(json_path.read_text())["rows"]) == len(measured) == 3
     assert png.read_bytes().startswith(b"\x89PNG")

@@ -9,7 +9,9 @@ from thinwire.bench.timing import Watcher
 from thinwire.cli.console import carry_out, table
 from thinwire.cli.options import Densities, JsonPath, PngPath, Seconds
 from thinwire.cli.parse import elements, listed, number, whole
-from thinwire.results.file import ResultFile
+from thinwire.results.file import ResultFile, Row
+
+HEADINGS = ("op", "impl", "n", "density", "threads", "ms", "iqr", "floor ms", "ratio", "first s")
 
 
 def kernels(
@@ -28,16 +30,7 @@ def kernels(
 ) -> None:
     """Time every kernel, beside its floor and the same work in torch operations."""
     from thinwire.bench.kernels.plot import draw
-    from thinwire.bench.kernels.run import (
-        HEADINGS,
-        Settings,
-        as_cells,
-        cold_caches,
-        default_device,
-        plan,
-        run,
-        split_ops,
-    )
+    from thinwire.bench.kernels.run import Settings, cold_caches, default_device, plan, run
     from thinwire.report.charts.png import refuse_without_matplotlib
 
     settings = Settings(
@@ -45,7 +38,7 @@ def kernels(
         n=listed("--n", elements, n),
         density=listed("--density", number, density),
         threads=listed("--threads", whole, threads),
-        ops=split_ops(ops),
+        ops=tuple(name for part in ops.split(";") if (name := part.strip())),
         seconds=seconds,
     )
     if png_path is not None:
@@ -60,9 +53,24 @@ def kernels(
     def show(console: Console) -> None:
         shown = table(None, *HEADINGS)
         for row in results.rows:
-            shown.add_row(*as_cells(row))
+            shown.add_row(*_cells(row))
         console.print(shown)
         if png_path is not None:
             draw(results.rows, png_path)
 
     carry_out(len(cases), measure, show)
+
+
+def _cells(row: Row) -> list[str]:
+    return [
+        row["op"] if row["payloads"] is None else f"{row['op']} {row['payloads']}",
+        row["impl"],
+        f"{row['n']:,}",
+        f"{row['density']:g}",
+        "" if row["threads"] is None else str(row["threads"]),
+        f"{1000 * row['seconds']:.4f}",
+        f"{1000 * row['seconds_iqr']:.4f}",
+        f"{1000 * row['floor_seconds']:.4f}",
+        f"{row['ratio']:.2f}",
+        f"{row['first_seconds']:.2f}",
+    ]

@@ -2,42 +2,17 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import thinwire as tw
+from thinwire.bench.train.tuning import DENSITY, tuning
 from thinwire.errors import RecipeError
 from thinwire.settings import check_density
 from thinwire.workloads.tasks import TASKS
 
 BASELINE = "dense"
-DENSITY = 0.05  # the usual 0.01 and less is for models and runs a thousand times larger
 WARM_UP = 0.1  # of the steps, in which the density falls to that (gTop-k, section 4, after DGC)
-
-
-@dataclass(frozen=True)
-class Override:
-    """What a recipe needs here that its defaults, made for large models, do not give."""
-
-    arguments: dict[str, object] = field(default_factory=dict)
-    momentum: float = 0.9
-    learning_rate_factor: float = 1.0
-
-
-OVERRIDES: dict[str, Override] = {
-    # Its momentum correction already carries the momentum.
-    "dgc": Override(momentum=0.0),
-    "dragonn": Override(momentum=0.0),
-    # A value waits 1/density steps for its turn, whatever its size: momentum would overshoot.
-    "randomk": Override(momentum=0.0, learning_rate_factor=2.0),
-    # A model of a hundred thousand weights has few blocks of hundreds to choose from.
-    "omnireduce": Override({"block": 32}),
-    "union": Override({"block": 32}),
-    # One scale a tensor moves small elements as far as large ones.
-    "signsgd": Override(learning_rate_factor=0.7),
-    # Unbiased, and noisy in return: three levels want a shorter stride.
-    "terngrad": Override(learning_rate_factor=0.5),
-}
 
 
 @dataclass(frozen=True)
@@ -69,17 +44,8 @@ class Settings:
 
 def differences(recipes: Iterable[str]) -> str:
     """In words, where a recipe was not trained exactly as the baseline was."""
-    usual = Override()
-    notes = []
-    for recipe in recipes:
-        own = OVERRIDES.get(recipe, usual)
-        parts = [f"momentum {own.momentum:g}"] if own.momentum != usual.momentum else []
-        if own.learning_rate_factor != 1:
-            parts.append(f"{own.learning_rate_factor:g} × the learning rate")
-        parts += [f"{key} {value}" for key, value in own.arguments.items()]
-        if parts:
-            notes.append(f"{recipe}: {', '.join(parts)}")
-    return "; ".join(notes)
+    notes = {recipe: tuning(recipe).differences() for recipe in recipes}
+    return "; ".join(f"{recipe}: {note}" for recipe, note in notes.items() if note)
 
 
 def chosen_recipes(names: Sequence[str]) -> list[str]:
@@ -108,16 +74,16 @@ def plan(settings: Settings) -> list[Job]:
 
 def _job(recipe: str, task_name: str, seed: int, settings: Settings) -> Job:
     task = TASKS[task_name]
-    override = OVERRIDES.get(recipe, Override())
+    own = tuning(recipe)
     steps = settings.steps or (task.quick_steps if settings.quick else task.steps)
     return Job(
         recipe=recipe,
         task=task_name,
         steps=steps,
         seed=seed,
-        learning_rate=task.learning_rate * override.learning_rate_factor,
-        momentum=override.momentum,
-        arguments=_density(recipe, settings.density, steps) | override.arguments,
+        learning_rate=task.learning_rate * own.learning_rate_factor,
+        momentum=own.momentum,
+        arguments=_density(recipe, settings.density, steps) | own.arguments,
     )
 
 

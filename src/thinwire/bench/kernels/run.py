@@ -9,19 +9,15 @@ on one thread, of the wall clock on several. Of whole recipes it is the mean, as
 of their steps do more than others. `first_seconds` is the first call's, compilation included;
 `cold` says that nothing compiled was at hand. On a GPU the host has a head start, as it has in
 training: launches are not measured, except of work that makes the host wait, and of whole recipes.
-
-Also a module, for machines without the command line: `python -m thinwire.bench.kernels.run`.
 """
 
-import argparse
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,14 +25,11 @@ import torch
 
 from thinwire.bench.kernels.encode import ENCODE
 from thinwire.bench.kernels.ops import KERNELS, FloorKind, Inputs, Op
-from thinwire.bench.kernels.plot import draw
 from thinwire.bench.kernels.timing import Stepped, measure, measure_floors
-from thinwire.bench.timing import Quiet, Spread, Watcher
-from thinwire.cli.parse import elements, listed, number, whole
+from thinwire.bench.timing import Spread, Watcher
 from thinwire.errors import ThinwireError
 from thinwire.kernels import Implementation, chosen
 from thinwire.machine import available_memory_gib
-from thinwire.report.charts.png import refuse_without_matplotlib
 from thinwire.results.file import ResultFile, Row
 
 OPS: tuple[Op, ...] = (*KERNELS, *ENCODE)
@@ -206,60 +199,3 @@ def cold_caches() -> Iterator[None]:
 def default_device() -> str:
     """A GPU where there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def split_ops(text: str) -> tuple[str, ...]:
-    """By semicolons: some names have commas."""
-    return tuple(word.strip() for word in text.split(";") if word.strip())
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The same without typer and rich: plain lines."""
-    parser = argparse.ArgumentParser(prog="python -m thinwire.bench.kernels.run")
-    parser.add_argument("--device", default=default_device())
-    readers: dict[str, Callable[[str], float]]
-    readers = {"n": elements, "density": number, "threads": whole}
-    for name, read in readers.items():
-        parser.add_argument(f"--{name}", type=partial(listed, f"--{name}", read))
-    parser.add_argument("--ops", type=split_ops)
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--png", type=Path)
-    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value}
-    json, png = given.pop("json", None), given.pop("png", None)
-    if png is not None:
-        refuse_without_matplotlib()
-    settings = Settings(**given)
-    plan(settings)  # refuses before a file is made
-    results = ResultFile(json)
-    with cold_caches():
-        failures = run(settings, results, Quiet())
-    for row in results.rows:
-        print(" ".join(as_cells(row)))
-    if png is not None:
-        draw(results.rows, png)
-    if failures:
-        sys.exit("\n".join(failures))
-
-
-HEADINGS = ("op", "impl", "n", "density", "threads", "ms", "iqr", "floor ms", "ratio", "first s")
-
-
-def as_cells(row: Row) -> list[str]:
-    """A row, as the tables show it."""
-    return [
-        row["op"] if row["payloads"] is None else f"{row['op']} {row['payloads']}",
-        row["impl"],
-        f"{row['n']:,}",
-        f"{row['density']:g}",
-        "" if row["threads"] is None else str(row["threads"]),
-        f"{1000 * row['seconds']:.4f}",
-        f"{1000 * row['seconds_iqr']:.4f}",
-        f"{1000 * row['floor_seconds']:.4f}",
-        f"{row['ratio']:.2f}",
-        f"{row['first_seconds']:.2f}",
-    ]
-
-
-if __name__ == "__main__":
-    main()

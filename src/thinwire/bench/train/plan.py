@@ -8,9 +8,9 @@ from thinwire.bench.limits import refuse_links, refuse_memory
 from thinwire.bench.peers import BASELINE, PEERS, SPARSE_PEERS
 from thinwire.bench.sync.case import takes_density
 from thinwire.bench.train.hooks import DDP_PEERS
+from thinwire.bench.train.tuning import DENSITY as TASK_DENSITY
+from thinwire.bench.train.tuning import tuning
 from thinwire.cookbook import at_density
-from thinwire.demo.plan import DENSITY as TASK_DENSITY
-from thinwire.demo.plan import OVERRIDES, Override
 from thinwire.errors import ThinwireError
 from thinwire.lab.lab import Check
 from thinwire.settings import check_density
@@ -104,7 +104,7 @@ def plan(settings: Settings) -> list[Case]:
 def _case(
     settings: Settings, workers: int, rate: str | None, model: str, overlap: bool, recipe: str
 ) -> Case:
-    task, own = TASKS.get(model), OVERRIDES.get(recipe, Override())
+    task, own = TASKS.get(model), tuning(recipe)
     density = settings.density or (SHAPE_DENSITY if task is None else TASK_DENSITY)
     compute = settings.compute
     if compute is None:
