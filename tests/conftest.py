@@ -8,6 +8,7 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 
 from support.cluster import Cluster
+from support.report import report  # noqa: F401, a fixture
 
 # "quick" draws the same examples every time and reports what it drew; "deep", by
 # --hypothesis-profile=deep, looks for new ones and makes those that fail small. Neither looks

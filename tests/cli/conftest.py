@@ -1,5 +1,14 @@
-"""One report for all tests here."""
+"""Every command runs in a folder of its own."""
 
-from support.report import report
+from pathlib import Path
 
-__all__ = ["report"]
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no measurements kept from before, and not as a rank of torchrun."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)

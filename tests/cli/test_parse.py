@@ -13,6 +13,8 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from thinwire.cli.app import app, main
+from thinwire.cli.parse import worker_range
+from thinwire.errors import ThinwireError
 from thinwire.results.file import ResultFile
 
 COMMANDS = (
@@ -85,3 +87,17 @@ def test_every_option_says_what_it_is(command: str) -> None:
     for parameter in found.params:
         said = getattr(parameter, "help", None)
         assert said and said.endswith("."), (command, parameter.name)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("2..4096", [1 << p for p in range(1, 13)]), ("3,5", [3, 5]), ("8", [8]), ("4..4", [4])],
+)
+def test_ranges_of_workers(text: str, numbers: list[int]) -> None:
+    assert worker_range(text) == numbers
+
+
+@pytest.mark.parametrize("text", ["", "a", "8..2", "0..4", "2..", "-1", "1..100000000"])
+def test_ranges_that_are_none(text: str) -> None:
+    with pytest.raises(ThinwireError, match="workers="):
+        worker_range(text)

@@ -9,7 +9,7 @@ import pytest
 from support import samples
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page; its figures as PNG and its rows as JSON lie beside it."""
     folder = tmp_path_factory.mktemp("report")

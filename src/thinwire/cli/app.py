@@ -1,11 +1,9 @@
-"""The `thinwire` command. Each subcommand imports what it needs when it runs."""
+"""The `thinwire` command: its subcommands together, and every error as one line."""
 
-import inspect
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
-import thinwire
 from thinwire.errors import ThinwireError
 
 try:
@@ -13,12 +11,17 @@ try:
 
     from thinwire.cli.bench import bench
     from thinwire.cli.console import plain_console
-    from thinwire.cli.inspect import inspect as inspect_file
+    from thinwire.cli.doctor import doctor
+    from thinwire.cli.inspect import inspect
     from thinwire.cli.lab import lab
     from thinwire.cli.options import JsonPath
-    from thinwire.cli.plan_commands import add_commands
+    from thinwire.cli.plan import plan
+    from thinwire.cli.recipes import recipes as list_recipes
     from thinwire.cli.report import report
-except ImportError:
+    from thinwire.cli.simulate import simulate
+except ImportError as error:
+    if str(error.name).partition(".")[0] not in ("typer", "rich"):
+        raise
     sys.exit("thinwire: the command line needs two more packages: pip install 'thinwire[cli]'")
 
 app = typer.Typer(
@@ -30,12 +33,6 @@ app = typer.Typer(
 )
 
 PLAIN_WIDTH = 100  # of a pipe
-PIECES = "sparsifier | codec | collective | feedback"
-
-
-@app.callback()
-def _group() -> None:
-    """Keeps `thinwire demo` a subcommand however many there are."""
 
 
 @app.command()
@@ -69,55 +66,21 @@ def demo(
         _fail(str(error), code=1)
 
 
-@app.command("recipes")
-def list_recipes(json: JsonPath = None) -> None:
-    """List the recipes, and the pieces that each is made of."""
-    from rich import box
-    from rich.table import Table
-
-    from thinwire.results.file import ResultFile
-
-    results = ResultFile(json)
-    rows = [_describe(name) for name in thinwire.recipes()]
-    table = Table("recipe", PIECES, "what it is", box=box.SIMPLE)
-    for row in rows:
-        table.add_row(row["recipe"], row["pieces"], row["doc"])
-    results.add(rows)
-    plain_console(PLAIN_WIDTH).print(table)
-
-
-def _describe(name: str) -> dict[str, Any]:
-    from thinwire.cookbook import RECIPES
-
-    doc = inspect.getdoc(RECIPES[name]) or ""
-    fields = thinwire.to_dict(thinwire.recipe(name))
-    pieces = " | ".join(_piece(fields[role]) for role in PIECES.split(" | "))
-    return {"recipe": name, "pieces": pieces, "doc": doc.partition("\n")[0], "fields": fields}
-
-
-def _piece(described: dict[str, Any] | None) -> str:
-    """topk, or raw+bf16 for a codec of two parts."""
-    if described is None:
-        return "none"
-    return described.get("name") or "+".join(_piece(part) for part in described.values())
-
-
 def _fail(reason: str, code: int) -> NoReturn:
     sys.stderr.write(f"thinwire: {reason}\n")
     sys.exit(code)
 
 
-add_commands(app)  # doctor, plan, simulate
+for command in (list_recipes, doctor, plan, simulate, lab, report, inspect):
+    app.command()(command)
 app.add_typer(bench, name="bench")
-app.command("lab")(lab)
-app.command("report")(report)
-app.command("inspect")(inspect_file)
 
 
 def main() -> None:
-    """The entry point: an error of the library is one line and exit code 2, Ctrl-C is 130.
+    """The entry point.
 
-    So is a file or a folder that cannot be read or written.
+    An error of the library, or a file that cannot be read or written, is one line and exit code 2;
+    Ctrl-C is 130.
     """
     try:
         app()

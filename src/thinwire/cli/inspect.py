@@ -1,105 +1,26 @@
-"""`thinwire inspect`: what a saved payload holds.
+"""`thinwire inspect`: what saved payloads hold.
 
-Save one with `wire.numpy().tofile(path)`; several may lie back to back in one file. Hooked into the
-command line by `app.command("inspect")(inspect)`.
+Save one with `wire.numpy().tofile(path)`; several may lie back to back in one file.
 """
 
-import struct
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
-from torch import Tensor
 
-from thinwire.codec.container import HEADER_BYTES, MAGIC, Message, unpack
-from thinwire.codec.index.bloom import BloomIndex, settings_of
-from thinwire.codec.pair import open_message
-from thinwire.codec.registry import index_by_id, value_by_id
+from thinwire.cli.options import JsonPath
+from thinwire.codec.container import HEADER_BYTES
+from thinwire.codec.describe import describe_all
 from thinwire.errors import ThinwireError
 from thinwire.results.file import ResultFile, Row
-from thinwire.types import Selection, Sparse
 
-FIRST = 4  # entries that are shown
-_SIZES = struct.Struct("<QQ")
-_SIZES_AT, _CHECKSUM_AT = 32, 48
-_FIELDS = ("numel", "count", "width", "dtype", "ordered", "index_bytes", "value_bytes", "checksum")
-
-
-def wires_in(data: bytearray) -> Iterator[Row]:
-    """A row for each wire, sound or broken: a broken one has a `reason` in place of contents."""
-    start = 0
-    while start < len(data):
-        end = _claimed_end(data, start)
-        row: Row = {"offset": start, "bytes": end - start, "ok": True}
-        try:
-            row |= describe(torch.frombuffer(data[start:end], dtype=torch.uint8))
-        except ThinwireError as error:
-            row |= {"ok": False, "reason": str(error)}
-        yield row
-        start = end
-
-
-def describe(wire: Tensor) -> Row:
-    """What is in a wire; `ThinwireError` where it is none, or needs a package that is not here."""
-    message = unpack(wire)
-    h = message.header
-    index, value = index_by_id(h.index_id), value_by_id(h.value_id)
-    selection = open_message(message, index(), value())
-    items = h.count * h.width
-    index_bytes, value_bytes = message.index_part.numel(), message.value_part.numel()
-    return {
-        "kind": "dense" if h.dense else "rows" if h.two_dimensional else "sparse",
-        "index": None if h.dense else index.name,
-        "value": value.name,
-        "dtype": str(h.dtype).removeprefix("torch."),
-        "numel": h.numel,
-        "count": h.count,
-        "width": h.width,
-        "ordered": h.ordered,
-        "index_bytes": index_bytes,
-        "value_bytes": value_bytes,
-        "bits_per_index": None if h.dense or not h.count else 8 * index_bytes / h.count,
-        "bits_per_value": 8 * value_bytes / items if items else None,
-        "bits_of_dense": 8 * wire.numel() / h.numel if h.numel else None,
-        "checksum": "0x" + wire[_CHECKSUM_AT:HEADER_BYTES].numpy().tobytes()[::-1].hex(),
-        "settings": _settings(message),
-        "first": _first(selection),
-    }
-
-
-def _settings(message: Message) -> str | None:
-    """What an approximate index part says of itself."""
-    if message.header.index_id != BloomIndex.id or message.header.dense:
-        return None
-    filter, policy = settings_of(message.index_part, message.header.rows)
-    return f"{policy}, {filter.size} bits, {filter.hashes} hashes, salt {filter.salt:#x}"
-
-
-def _first(selection: Selection) -> list[list[Any]]:
-    """The first entries: index and value, or index and row."""
-    if isinstance(selection, Sparse):
-        pairs = zip(selection.indices[:FIRST], selection.values[:FIRST], strict=True)
-        return [[int(i), v.tolist()] for i, v in pairs]
-    return [[i, v] for i, v in enumerate(selection[:FIRST].tolist())]
-
-
-def _claimed_end(data: bytearray, start: int) -> int:
-    """Where the wire says that it ends; else at the next that may be one, or with the file."""
-    if data[start : start + 4] == MAGIC and start + HEADER_BYTES <= len(data):
-        sizes: tuple[int, int] = _SIZES.unpack_from(data, start + _SIZES_AT)
-        end = start + HEADER_BYTES + sum((size + 7) // 8 * 8 for size in sizes)
-        if end <= len(data):
-            return end
-    following = data.find(MAGIC, start + 1)
-    return len(data) if following < 0 else following
+FIELDS = ("numel", "count", "width", "dtype", "ordered", "index_bytes", "value_bytes", "checksum")
 
 
 def inspect(
     file: Annotated[Path, typer.Argument(help="Payloads, as wire.numpy().tofile(path) saves.")],
-    json_path: Annotated[Path | None, typer.Option("--json", help="The same as JSON.")] = None,
+    json_path: JsonPath = None,
 ) -> None:
     """Print what a saved payload holds: header, codecs, sizes, checksum, first entries."""
     try:
@@ -110,7 +31,7 @@ def inspect(
         raise ThinwireError(f"{file} is empty; a payload has at least {HEADER_BYTES} bytes")
     console = Console(highlight=False, soft_wrap=True)
     results = ResultFile(json_path)
-    for row in wires_in(data):
+    for row in describe_all(data):
         results.add([row])
         _show(console, row)
     broken = sum(not row["ok"] for row in results.rows)
@@ -125,8 +46,8 @@ def _show(console: Console, row: Row) -> None:
         return
     codecs = row["value"] if row["index"] is None else f"{row['index']}+{row['value']}"
     console.print(f"{where}: {row['kind']}, {codecs}, checksum ok", markup=False)
-    lines = {name: row[name] for name in _FIELDS}
-    for name, unit in (("index", "an index"), ("value", "a value")):
+    lines = {name: row[name] for name in FIELDS}
+    for name, unit in (("index", "per index"), ("value", "per value")):
         if (bits := row[f"bits_per_{name}"]) is not None:
             lines[f"{name}_bytes"] = f"{row[f'{name}_bytes']} ({bits:.4g} bits {unit})"
     if row["settings"] is not None:

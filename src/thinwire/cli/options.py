@@ -1,5 +1,9 @@
-"""What several commands ask for alike."""
+"""Options that several commands share, one by one or in groups."""
 
+import dataclasses
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +19,37 @@ def read_time(given: Any) -> float:
         return time_span(str(given))
     except ThinwireError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take dataclasses, each field of which is an option.
+
+    Typer knows only single options, so the signature that it sees has the fields in place of
+    their dataclass.
+    """
+    options: list[inspect.Parameter] = []
+    groups: dict[str, type] = {}
+    for parameter in inspect.signature(command).parameters.values():
+        group = parameter.annotation
+        if isinstance(group, type) and dataclasses.is_dataclass(group):
+            groups[parameter.name] = group
+            options += [
+                parameter.replace(name=field.name, default=field.default, annotation=field.type)
+                for field in dataclasses.fields(group)
+            ]
+        else:
+            options.append(parameter)
+
+    @wraps(command)
+    def call(**given: Any) -> None:
+        for name, group in groups.items():
+            fields = [field.name for field in dataclasses.fields(group)]
+            given[name] = group(**{field: given.pop(field) for field in fields})
+        command(**given)
+
+    call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    call.__annotations__ = {option.name: option.annotation for option in options}
+    return call
 
 
 Workers = Annotated[str, typer.Option(help="Numbers of processes: 4,8.")]

@@ -10,6 +10,7 @@ from thinwire.lab.links import seconds
 
 T = TypeVar("T")
 
+MOST_WORKERS = 1 << 20
 _FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9}
 
 
@@ -96,3 +97,26 @@ def time_span(text: str) -> float:
     if found < 0:
         raise ThinwireError(f"{text!r} is no time: write seconds, or a unit as in 50us or 100ms")
     return found
+
+
+def worker_range(text: str) -> list[int]:
+    """Numbers of workers, one by one or by powers of two.
+
+    >>> worker_range("3..20")
+    [3, 4, 8, 16, 20]
+    """
+    low, dots, high = text.partition("..")
+    try:
+        if not dots:
+            numbers = [int(word) for word in text.split(",")]
+        else:
+            first, last = int(low), int(high)
+            powers = (1 << p for p in range(last.bit_length()))
+            numbers = [first, *(p for p in powers if first < p < last), *([last] * (last > first))]
+    except ValueError:
+        raise ThinwireError(f"workers={text!r} must be as 2..4096, or as 4,8,16") from None
+    if min(numbers) < 1 or (dots and first > last):
+        raise ThinwireError(f"workers={text!r} must go up from at least 1")
+    if max(numbers) > MOST_WORKERS:
+        raise ThinwireError(f"workers={text!r} must be at most {MOST_WORKERS:,}")
+    return numbers

@@ -27,7 +27,7 @@ def wire_bytes(codec: Codec, count: float, rows: float, width: int = 1) -> float
         return HEADER_BYTES
     density = float(f"{min(1.0, count / rows):.2g}")
     return HEADER_BYTES + count * _entry_bytes(
-        cast(Hashable, codec), density, int(min(rows, _ALL)), width
+        cast(Hashable, codec), density, max(1, int(min(rows, _ALL))), width
     )
 
 

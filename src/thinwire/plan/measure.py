@@ -1,16 +1,42 @@
-"""What is measured: devices alone, and, as a rank of `thinwire doctor`, networks together."""
+"""What `plan` and `doctor` measure: this machine's devices, and the network between ranks."""
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from thinwire.cli.plan_options import pipelines
 from thinwire.comm import GroupCommunicator, Nodes, Traffic
+from thinwire.cookbook import at_density
 from thinwire.cost.calibration import Calibration, calibrate
 from thinwire.cost.curves import Costs
 from thinwire.cost.wire_size import alone
+from thinwire.errors import ThinwireError
+from thinwire.lab import Lab
+from thinwire.lab.ranks import Workers
 from thinwire.pipeline import Pipeline
+
+TARGET = "thinwire.plan.measure:measure"
+
+Case = dict[str, Any]
+"""What ranks are asked for: `recipes`, `density`, `node_size`, and `refresh` to measure anew."""
+
+
+def candidates(names: Iterable[str], density: float) -> dict[str, Pipeline]:
+    """The recipes by name; dense, which all are compared with, is always one."""
+    return {name: at_density(name, density) for name in dict.fromkeys(("dense", *names))}
+
+
+def chosen_device(name: str) -> torch.device:
+    """`auto` is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise ThinwireError(f"device={name!r} must be auto, cpu, cuda or none")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ThinwireError("device='cuda': there is none here; take cpu or auto")
+    return torch.device(name)
 
 
 def device_costs(recipes: Iterable[Pipeline], device: torch.device, refresh: bool) -> Costs:
@@ -18,16 +44,36 @@ def device_costs(recipes: Iterable[Pipeline], device: torch.device, refresh: boo
     return calibrate(alone(), list(recipes), device, refresh=refresh).costs
 
 
-def measure(case: dict[str, Any], rank: int, report_step: Callable[[], None]) -> dict[str, Any]:
-    """As a rank of `bench.workers`."""
-    return {"calibration": calibration(case, torch.device("cpu")).to_dict()}
+def measure_under_torchrun(case: Case) -> Calibration:
+    """This process is a rank of a cluster that torchrun started."""
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        return _calibrate_group(case, device)
+    finally:
+        dist.destroy_process_group()
 
 
-def calibration(case: dict[str, Any], device: torch.device) -> Calibration:
-    """Of the world's group, which is up."""
+def measure_on_loopback(case: Case, workers: int) -> Calibration:
+    """Processes on this machine, started for it."""
+    with Lab(workers, loopback=True) as lab:
+        answers = Workers(lab, workers, TARGET).run(case, lambda: None)
+    return Calibration.from_dict(answers[0]["calibration"])
+
+
+def measure(case: Case, rank: int, report_step: Callable[[], None]) -> dict[str, Any]:
+    """What each of these processes runs, as a rank of `lab.ranks`."""
+    return {"calibration": _calibrate_group(case, torch.device("cpu")).to_dict()}
+
+
+def _calibrate_group(case: Case, device: torch.device) -> Calibration:
+    """Network and devices of the default process group."""
     comm, node_size = GroupCommunicator(), case["node_size"]
     nodes = Nodes(None, node_size, None, Traffic()) if node_size > 1 else None
-    recipes = list(pipelines(case["recipes"], case["density"]).values())
+    recipes = list(candidates(case["recipes"], case["density"]).values())
     try:
         return calibrate(comm, recipes, device, nodes=nodes, refresh=case["refresh"])
     finally:

@@ -1,17 +1,16 @@
-"""Predicted steps of one model with many recipes, as rows and as a table."""
+"""Predictions as rows: training steps of one model, its tensors, and single exchanges."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from rich.console import Console
-
-from thinwire.cli.console import table
 from thinwire.cost.curves import Costs
 from thinwire.cost.network import Network
-from thinwire.cost.predict import Prediction, predict
-from thinwire.format import duration, short
+from thinwire.cost.predict import Prediction, predict, unit_cost
+from thinwire.format import duration
 from thinwire.pipeline import Pipeline
 from thinwire.plan.models import Model
 from thinwire.results.file import Row
+
+WORTH = 0.95  # of dense's step: a smaller gain is not worth the change
 
 
 def predictions(
@@ -23,7 +22,7 @@ def predictions(
     overlap: bool = True,
 ) -> dict[str, Prediction]:
     """A step with each recipe, the fastest first."""
-    made = {
+    steps = {
         name: predict(
             recipe,
             model.shapes,
@@ -36,14 +35,14 @@ def predictions(
         )
         for name, recipe in recipes.items()
     }
-    return dict(sorted(made.items(), key=lambda item: item[1].seconds))
+    return dict(sorted(steps.items(), key=lambda item: item[1].seconds))
 
 
 def step_rows(
-    made: Mapping[str, Prediction], model: Model, workers: int, network: Network
+    steps: Mapping[str, Prediction], model: Model, workers: int, network: Network
 ) -> list[Row]:
-    """One row a recipe."""
-    dense = made["dense"].seconds
+    """One row for each recipe."""
+    dense = steps["dense"].seconds
     return [
         {
             "recipe": name,
@@ -53,31 +52,88 @@ def step_rows(
             "alpha": network.link.alpha,
             "beta": network.link.beta,
             "compute_seconds": model.compute,
-            "step_seconds": p.seconds,
-            "step_seconds_low": p.low,
-            "step_seconds_high": p.high,
-            "busy_seconds": p.busy,
-            "bytes_per_rank": p.sent,
-            "speedup_over_dense": dense / p.seconds if p.seconds else None,
+            "step_seconds": step.seconds,
+            "step_seconds_low": step.low,
+            "step_seconds_high": step.high,
+            "busy_seconds": step.busy,
+            "bytes_per_rank": step.sent,
+            "speedup_over_dense": dense / step.seconds if step.seconds else None,
         }
-        for name, p in made.items()
+        for name, step in steps.items()
     ]
 
 
-def show_steps(console: Console, title: str, rows: list[Row]) -> None:
-    """Steps, the fastest first."""
-    shown = table(
-        title, "recipe", "step", "from … to", "exchange and work", "bytes a rank", "× dense"
-    )
-    for row in rows:
-        low, high = duration(row["step_seconds_low"]), duration(row["step_seconds_high"])
-        gain = row["speedup_over_dense"]
-        shown.add_row(
-            row["recipe"],
-            duration(row["step_seconds"]),
-            f"{low} … {high}",
-            duration(row["busy_seconds"]),
-            short(row["bytes_per_rank"]),
-            "" if gain is None else f"{gain:.2f}",
+def tensor_rows(
+    name: str,
+    step: Prediction,
+    dense: Pipeline,
+    workers: int,
+    network: Network,
+    costs: Costs | None,
+) -> list[Row]:
+    """Each unit of a step with the recipe `name`, beside the same unit sent dense."""
+    return [
+        {
+            "recipe": name,
+            "tensor": _label(cost.unit.names),
+            "tensors": len(cost.unit.names),
+            "n": cost.unit.numel,
+            "k": cost.k,
+            "unit_seconds": cost.seconds,
+            "work_seconds": cost.work,
+            "exchange_seconds": cost.exchange,
+            "dense_seconds": unit_cost(dense, cost.unit, workers, network, costs).seconds,
+            "bytes_per_rank": cost.sent,
+            "bypassed": cost.unit.bypassed,
+        }
+        for cost in step.units
+    ]
+
+
+def _label(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def exchange_rows(
+    recipes: Mapping[str, Pipeline],
+    workers: Sequence[int],
+    network: Network,
+    model: Model,
+    alike: float,
+) -> Iterator[Row]:
+    """One exchange with each recipe and number of workers, without the compute."""
+    for name, recipe in recipes.items():
+        for count in workers:
+            exchange = predict(recipe, model.shapes, count, network, alike=alike)
+            yield {
+                "recipe": name,
+                "workers": count,
+                "alpha": network.link.alpha,
+                "beta": network.link.beta,
+                "n": model.numel,
+                "density": getattr(recipe.sparsifier, "density", None),
+                "seconds": exchange.busy,
+                "bytes_per_rank": sum(unit.sent for unit in exchange.units),
+                "model": model.name,
+                "node_size": network.node_size,
+                "alike": alike,
+            }
+
+
+def diagnose(steps: Mapping[str, Prediction], compute: float) -> tuple[bool, str]:
+    """Whether to compress, and why, in one sentence or two."""
+    name, best = next(iter(steps.items()))
+    dense = steps["dense"]
+    if name == "dense" or best.seconds > WORTH * dense.seconds:
+        other = next((step for name, step in steps.items() if name != "dense"), dense)
+        reason = (
+            f"the exchange ({duration(dense.busy)}) hides behind {duration(compute)} of compute"
+            if dense.seconds <= 1.05 * compute
+            else f"the best other recipe takes {duration(other.seconds)}"
         )
-    console.print(shown)
+        return False, f"No: a step takes {duration(dense.seconds)} with dense allreduce; {reason}."
+    sure = "" if best.high < dense.low else " The two intervals overlap: measure before you decide."
+    return True, (
+        f"Yes: {name} takes {duration(best.seconds)} per step where dense takes "
+        f"{duration(dense.seconds)}, {dense.seconds / best.seconds:.1f} times as long.{sure}"
+    )

@@ -1,0 +1,90 @@
+"""What saved payloads hold, as plain data: one payload, or several back to back."""
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thinwire.codec.container import HEADER_BYTES, MAGIC, Message, unpack
+from thinwire.codec.index.bloom import BloomIndex, settings_of
+from thinwire.codec.pair import open_message
+from thinwire.codec.registry import index_by_id, value_by_id
+from thinwire.errors import ThinwireError
+from thinwire.types import Selection, Sparse
+
+FIRST = 4  # entries that are described one by one
+_SIZES = struct.Struct("<QQ")
+_SIZES_AT, _CHECKSUM_AT = 32, 48  # as `container` lays the header out
+
+Described = dict[str, Any]
+
+
+def describe_all(data: bytearray) -> Iterator[Described]:
+    """Each payload, sound or broken: a broken one has a `reason` in place of contents."""
+    start = 0
+    while start < len(data):
+        end = _claimed_end(data, start)
+        described: Described = {"offset": start, "bytes": end - start, "ok": True}
+        try:
+            described |= describe(torch.frombuffer(data[start:end], dtype=torch.uint8))
+        except ThinwireError as error:
+            described |= {"ok": False, "reason": str(error)}
+        yield described
+        start = end
+
+
+def describe(wire: Tensor) -> Described:
+    """What is in a wire; `ThinwireError` where it is none, or needs a package that is not here."""
+    message = unpack(wire)
+    h = message.header
+    index, value = index_by_id(h.index_id), value_by_id(h.value_id)
+    selection = open_message(message, index(), value())
+    items = h.count * h.width
+    index_bytes, value_bytes = message.index_part.numel(), message.value_part.numel()
+    return {
+        "kind": "dense" if h.dense else "rows" if h.two_dimensional else "sparse",
+        "index": None if h.dense else index.name,
+        "value": value.name,
+        "dtype": str(h.dtype).removeprefix("torch."),
+        "numel": h.numel,
+        "count": h.count,
+        "width": h.width,
+        "ordered": h.ordered,
+        "index_bytes": index_bytes,
+        "value_bytes": value_bytes,
+        "bits_per_index": None if h.dense or not h.count else 8 * index_bytes / h.count,
+        "bits_per_value": 8 * value_bytes / items if items else None,
+        "bits_of_dense": 8 * wire.numel() / h.numel if h.numel else None,
+        "checksum": "0x" + wire[_CHECKSUM_AT:HEADER_BYTES].numpy().tobytes()[::-1].hex(),
+        "settings": _settings(message),
+        "first": _first(selection),
+    }
+
+
+def _settings(message: Message) -> str | None:
+    """What an approximate index part says of itself."""
+    if message.header.index_id != BloomIndex.id or message.header.dense:
+        return None
+    filter, policy = settings_of(message.index_part, message.header.rows)
+    return f"{policy}, {filter.size} bits, {filter.hashes} hashes, salt {filter.salt:#x}"
+
+
+def _first(selection: Selection) -> list[list[Any]]:
+    """The first entries: index and value, or index and row."""
+    if isinstance(selection, Sparse):
+        pairs = zip(selection.indices[:FIRST], selection.values[:FIRST], strict=True)
+        return [[int(i), v.tolist()] for i, v in pairs]
+    return [[i, v] for i, v in enumerate(selection[:FIRST].tolist())]
+
+
+def _claimed_end(data: bytearray, start: int) -> int:
+    """Where the wire says that it ends; else at the next that may be one, or with the file."""
+    if data[start : start + 4] == MAGIC and start + HEADER_BYTES <= len(data):
+        sizes: tuple[int, int] = _SIZES.unpack_from(data, start + _SIZES_AT)
+        end = start + HEADER_BYTES + sum((size + 7) // 8 * 8 for size in sizes)
+        if end <= len(data):
+            return end
+    following = data.find(MAGIC, start + 1)
+    return len(data) if following < 0 else following

@@ -1,0 +1,19 @@
+"""`thinwire doctor`: yes or no, with the numbers."""
+
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+
+from support.command_line import call, rows
+from thinwire.cost.calibration import Calibration
+
+
+@pytest.mark.parametrize(("gbps", "word"), [("0.1", "Yes: "), ("100000", "No: ")])
+def test_doctor_says_yes_or_no(gbps: str, word: str) -> None:
+    output = call("doctor", "resnet18", "--workers", "8", "--gbps", gbps, "--recipes", "topk",
+                  "--latency", "0", "--json", "out.json")  # fmt: skip
+    assert word in output
+    summary = rows("out.json")[-1]
+    assert summary["worth"] == (word == "Yes: ") and summary["verdict"].startswith(word)
+    assert Calibration.from_dict(summary).network.link.beta == pytest.approx(8e-9 / float(gbps))

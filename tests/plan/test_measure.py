@@ -1,0 +1,20 @@
+"""What ranks measure together is the same on all of them."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+from thinwire.cost.calibration import Calibration
+from thinwire.plan.measure import measure
+
+
+def measured_by(group, rank, size, folder):
+    os.environ["XDG_CACHE_HOME"] = folder
+    case = {"recipes": ["dense"], "density": 0.01, "node_size": 1, "refresh": False}
+    return measure(case, rank, SimpleNamespace)["calibration"]
+
+
+def test_ranks_measure_the_same_for_the_doctor(cluster, tmp_path: Path) -> None:
+    first, second = cluster.run(measured_by, 2, str(tmp_path))
+    assert first == second
+    assert Calibration.from_dict(first).network.link.alpha > 0

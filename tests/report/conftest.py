@@ -1,5 +1,0 @@
-"""One report for all tests here."""
-
-from support.report import report
-
-__all__ = ["report"]

@@ -1,0 +1,25 @@
+"""Commands, called as a user calls them but in this process."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from thinwire.cli.app import app
+
+
+def call(*arguments: str) -> str:
+    """What the command prints; its error is raised."""
+    done = CliRunner().invoke(app, arguments)
+    if done.exception is not None:
+        raise done.exception
+    assert "\x1b" not in done.output
+    return done.output
+
+
+def rows(path: str) -> list[dict[str, Any]]:
+    """Of a result file."""
+    content = json.loads(Path(path).read_text())
+    assert content["schema"] == 1
+    return content["rows"]
