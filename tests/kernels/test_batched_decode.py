@@ -1,7 +1,6 @@
 """Batched decoding: the sum in the order of the parts, the same bits from every implementation."""
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -9,13 +8,11 @@ from torch import Tensor
 
 from support.implementations import HAS_GPU, Case, bits, cases
 from thinwire.errors import RecipeError
-from thinwire.kernels import use
-from thinwire.kernels.batched_decode import decode_adam, decode_sgd, decode_sum
+from thinwire.kernels.batched_decode import decode_sum
 from thinwire.types import Sparse, accumulator
 
 CASES = pytest.mark.parametrize("case", cases("batched_decode"))
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-ADAM = {"step": 3, "lr": 0.01, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1}
 
 
 def part(numel: int, count: int, seed: int, dtype: torch.dtype = torch.float32) -> Sparse:
@@ -117,74 +114,6 @@ def test_a_cluster_in_one_place(case: Case, numel: int, each: int, apart: int) -
     out = dirty(numel, torch.float32).to(case.device)
     case.run(decode_sum, on(case.device, parts), out, 0.7)
     assert bits(out) == bits(one_after_the_other(parts, torch.float32, numel) * 0.7)
-    param = torch.randn(numel).to(case.device)
-    expected = decode_sgd(parts, param.cpu().clone(), 0.1, 0.7)
-    case.run(decode_sgd, on(case.device, parts), param, 0.1, 0.7)
-    assert bits(param) == bits(expected)
-
-
-STEPS = pytest.mark.parametrize("shape", ["mixed", "few places", "spread"])
-
-
-@CASES
-@STEPS
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_sgd_steps_where_the_parts_are_and_nowhere_else(
-    case: Case, shape: str, dtype: torch.dtype
-) -> None:
-    skip_truncation(case, dtype)
-    numel, counts = PARTS[shape]
-    parts = some(numel, counts)
-    before = torch.randn(numel).to(dtype)
-    untouched = one_after_the_other(parts, dtype, numel) == 0
-    before[untouched] = -0.0
-    param = before.clone().to(case.device)
-    assert case.run(decode_sgd, on(case.device, parts), param, 0.1, 1 / 3) is param
-    total = one_after_the_other(parts, dtype, numel)
-    expected = (before.to(total.dtype) - total * (0.1 * (1 / 3))).to(dtype)
-    assert bits(param) == bits(expected)
-
-
-@CASES
-@STEPS
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_adam_is_the_reference_bit_for_bit(case: Case, shape: str, dtype: torch.dtype) -> None:
-    skip_truncation(case, dtype)
-    numel, counts = PARTS[shape]
-    parts = some(numel, counts)
-    state = [
-        torch.randn(numel).to(dtype),
-        torch.randn(numel).to(dtype),
-        torch.rand(numel).to(dtype),
-    ]
-    expected = [x.clone() for x in state]
-    with use("reference"):
-        decode_adam(parts, *expected, **ADAM, scale=1 / 3)
-    ours = [x.to(case.device) for x in state]
-    step = partial(decode_adam, **ADAM, scale=1 / 3)
-    assert case.run(step, on(case.device, parts), *ours) is ours[0]
-    for mine, theirs in zip(ours, expected, strict=True):
-        assert bits(mine) == bits(theirs)
-
-
-@CASES
-def test_adam_is_torch_s(case: Case) -> None:
-    numel = 1000
-    parts = some(numel, (300, 100, 50))
-    param = torch.nn.Parameter(torch.randn(numel))
-    ours = [param.detach().clone(), torch.zeros(numel), torch.zeros(numel)]
-    ours = [x.to(case.device) for x in ours]
-    settings = {name: value for name, value in ADAM.items() if name != "step"}
-    optimizer = torch.optim.AdamW([param], **settings)
-    for step in (1, 2, 3):
-        param.grad = one_after_the_other(parts, torch.float32, numel) / 3
-        optimizer.step()
-        update = partial(decode_adam, **settings, step=step, scale=1 / 3)
-        case.run(update, on(case.device, parts), *ours)
-    torch.testing.assert_close(ours[0].cpu(), param.detach(), rtol=1e-5, atol=1e-6)
-    moments = optimizer.state[param]
-    torch.testing.assert_close(ours[1].cpu(), moments["exp_avg"], rtol=1e-5, atol=1e-7)
-    torch.testing.assert_close(ours[2].cpu(), moments["exp_avg_sq"], rtol=1e-5, atol=1e-7)
 
 
 @CASES
@@ -206,10 +135,3 @@ def test_what_cannot_be_decoded_is_refused() -> None:
     for scale in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(RecipeError, match="scale"):
             decode_sum(parts, torch.empty(10), scale)
-    with pytest.raises(RecipeError, match="lr=-1"):
-        decode_sgd(parts, torch.empty(10), -1.0, 1.0)
-    state = [torch.zeros(10), torch.zeros(9), torch.zeros(10)]
-    with pytest.raises(RecipeError, match="one size"):
-        decode_adam(parts, *state, **ADAM, scale=1.0)
-    with pytest.raises(RecipeError, match="step=0"):
-        decode_adam(parts, *[torch.zeros(10)] * 3, **(ADAM | {"step": 0}), scale=1.0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire.kernels.batched_decode import decode_adam, decode_sgd, decode_sum
+from thinwire.kernels.batched_decode import decode_sum
 from thinwire.kernels.compact import Found, accumulate, compact
 from thinwire.kernels.exact_topk import largest, largest_of
 from thinwire.kernels.hash_select import accumulate_hash, hash_select
@@ -87,10 +87,3 @@ def test_batched_decoding() -> None:
         decode_sum(parts, out)
         assert out[places].tolist() == expected
         assert int(out.count_nonzero()) == len(PLACES)  # NaN would count
-    decode_sgd(parts, out, 1.0, 1.0)
-    assert int(out.count_nonzero()) == 0
-    state = [torch.zeros(NUMEL, dtype=torch.bfloat16, device="cuda") for _ in range(3)]
-    settings = {"step": 1, "lr": 1.0, "betas": (0.5, 0.5), "eps": 1e-8, "weight_decay": 0.0}
-    decode_adam(parts, *state, **settings, scale=1.0)
-    assert state[1][places].tolist() == [value / 2 for value in expected]
-    assert all(int(each.count_nonzero()) == len(PLACES) for each in state)

@@ -1,20 +1,26 @@
 """Operations that are worth more than one implementation.
 
-Each lives in a folder of its own: `reference.py` says in plain torch what it computes, on any
-device; `numba.py` and `triton.py` compute the same bits faster on the CPU and on CUDA. The
-folder's `__init__.py` asks `chosen` which one to run, and imports only that one.
+Each lives in a folder of its own. `reference.py` says in plain torch what it computes, on any
+device; `numba.py` and `triton.py`, where there are such files, have the same functions with the
+same arguments, and compute the same bits faster on the CPU and on CUDA. The folder's `__init__.py`
+says what is asked and given, checks it, and asks `implementation` for the function to run: only
+then is Numba or Triton imported.
 """
 
 import os
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 
 from thinwire.errors import RecipeError
 
 Implementation = Literal["reference", "numba", "triton"]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _FASTEST: dict[str, Implementation] = {"cpu": "numba", "cuda": "triton"}
 _preferred: Implementation | None = None
@@ -48,20 +54,34 @@ class use:
         _preferred = self._before
 
 
-def implementation(package: str, device: torch.device, built: tuple[Implementation, ...]) -> Any:
-    """The module of `package` that runs on `device`; imported when it is needed."""
-    return import_module(f"{package}.{chosen(device, built)}")
+def implementation(reference: Function, device: torch.device) -> Function:
+    """What runs on `device` in the place of a function of some `reference.py`."""
+    counterpart: Function = _counterpart(reference, device.type, _preferred)
+    return counterpart
 
 
-def chosen(device: torch.device, built: tuple[Implementation, ...]) -> Implementation:
-    """Which of an operation's `built` implementations runs on `device`.
+@cache  # every call of a kernel asks
+def _counterpart(
+    reference: Callable[..., Any], device_type: str, preferred: Implementation | None
+) -> Any:
+    package = reference.__module__.removesuffix(".reference")
+    module = import_module(f"{package}.{_choose(package, device_type, preferred)}")
+    return getattr(module, reference.__name__)
 
-    The preferred one where the operation has it and the device can run it, else the fastest.
+
+def chosen(package: str, device: torch.device) -> Implementation:
+    """Which implementation of `thinwire.kernels.<package>` runs on `device`.
+
+    The preferred one where the package has it and the device can run it, else the fastest.
     """
+    return _choose(f"{__name__}.{package}", device.type, _preferred)
+
+
+def _choose(package: str, device_type: str, preferred: Implementation | None) -> Implementation:
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    runs = {"reference": True, "numba": device.type == "cpu"}
-    runs["triton"] = device.type == "cuda" or interpreted
-    for candidate in (_preferred, _FASTEST.get(device.type)):
-        if candidate in built and runs[candidate]:
+    runs = {"reference": True, "numba": device_type == "cpu"}
+    runs["triton"] = device_type == "cuda" or interpreted
+    for candidate in (preferred, _FASTEST.get(device_type)):
+        if candidate and runs[candidate] and find_spec(f"{package}.{candidate}"):
             return candidate
     return "reference"

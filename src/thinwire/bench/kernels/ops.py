@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -156,21 +156,6 @@ def _decode(payloads: int) -> Callable[[Inputs], Work]:
     return prepare
 
 
-def _decode_sgd(i: Inputs) -> Work:
-    param, parts = i.x.clone(), i.parts
-    return lambda: batched_decode.decode_sgd(parts, param, SMALL, 1 / WORKERS)
-
-
-def _decode_adam(i: Inputs) -> Work:
-    param, first, second, parts = i.x.clone(), i.x * SMALL, i.x.abs(), i.parts
-    settings: dict[str, Any] = {
-        "step": 3, "lr": SMALL, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01,
-    }  # fmt: skip
-    return lambda: batched_decode.decode_adam(
-        parts, param, first, second, **settings, scale=1 / WORKERS
-    )
-
-
 def _part(codec: IndexCodec | ValueCodec, i: Inputs) -> Tensor:
     if isinstance(codec, ValueCodec):
         return codec.encode(i.values, 1)
@@ -243,9 +228,6 @@ KERNELS: tuple[Op, ...] = (
     ),
     Op("decode", "torch, one by one", "fill", _elements(4), _scattered, payloads=WORKERS),
     Op("decode", "torch dense", "fill", _elements(4), _dense_decode, payloads=WORKERS),
-    Op("decode sgd", "ours", "rmw", _selected(20, WORKERS), _decode_sgd, "batched_decode",
-       WORKERS),
-    Op("decode adam", "ours", "rmw", _elements(24), _decode_adam, "batched_decode", WORKERS),
     Op("merge", "ours", "rmw", _selected(48),
        lambda i: lambda: merge(i.parts[0], i.parts[1]), "merge"),
     Op("merge top-k", "ours", "rmw", _selected(48),

@@ -18,7 +18,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -28,7 +27,7 @@ from thinwire.bench.kernels.ops import KERNELS, FloorKind, Inputs, Op
 from thinwire.bench.kernels.timing import Stepped, measure, measure_floors
 from thinwire.bench.timing import Spread, Watcher
 from thinwire.errors import ThinwireError
-from thinwire.kernels import Implementation, chosen
+from thinwire.kernels import chosen
 from thinwire.machine import available_memory_gib
 from thinwire.results.file import ResultFile, Row
 
@@ -135,11 +134,7 @@ def implementation(op: Op, device: torch.device) -> str:
     """Who does the work: one of ours, or a baseline by its name."""
     if op.package is None:
         return op.impl
-    names: tuple[Implementation, ...] = ("reference", "numba", "triton")
-    package = f"thinwire.kernels.{op.package}"
-    if find_spec(package) is None:  # a codec without a kernel of its own
-        return "reference"
-    return chosen(device, tuple(name for name in names if find_spec(f"{package}.{name}")))
+    return chosen(op.package, device)
 
 
 def _versions(device: torch.device) -> dict[str, object]:

@@ -1,10 +1,9 @@
 """Batched decoding on the CPU: block by block, so that what is added to is still in the cache.
 
-Half-precision targets are worked on in float32 copies of a block; torch converts them.
+Half-precision targets are added up a block of float32 at a time, which torch converts.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.kernels import _threads
-from thinwire.kernels.batched_decode import AdamW
 from thinwire.types import Sparse, accumulator
 
 Array = NDArray[Any]
@@ -74,73 +72,25 @@ def _sum(
         _add_up(table, like, cursors, out[low:high], start + low, start + high, scale)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # no check for zero in every division
-def _adam(
-    table: Array, like: Array, cursors: Array, numbers: Array, mean: Array, start: int,
-    param: Array, exp_avg: Array, exp_avg_sq: Array,
-) -> None:  # fmt: skip
-    """A step of the elements from `start` on, block by block of the size of `mean`."""
-    scale = numbers[0]
-    to = param.dtype.type
-    decay, first_weight, second_decay = to(numbers[1]), to(numbers[2]), to(numbers[3])
-    second_weight, step_size = to(numbers[4]), to(numbers[5])
-    second_correction, eps = to(numbers[6]), to(numbers[7])
-    for low in range(0, param.size, mean.size):
-        high = min(low + mean.size, param.size)
-        g = mean[: high - low]
-        _add_up(table, like, cursors, g, start + low, start + high, scale)
-        p, m, v = param[low:high], exp_avg[low:high], exp_avg_sq[low:high]
-        for i in range(g.size):
-            m[i] = m[i] + (g[i] - m[i]) * first_weight
-            v[i] = v[i] * second_decay + (g[i] * second_weight) * g[i]
-            divisor = np.sqrt(v[i]) * second_correction + eps
-            p[i] = p[i] * decay - (m[i] * step_size) / divisor
-
-
 def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float) -> Tensor:
     """See the package."""
     table, like = _table(parts)
+    target, dtype = out.detach(), accumulator(out.dtype)
 
-    def sum_up(cursors: Array, start: int, block: Array) -> None:
-        _sum(table, like, cursors, block, start, scale, BLOCK)
-
-    _on_threads(table, sum_up, out)
-    return out
-
-
-def decode_adam(
-    parts: Sequence[Sparse], param: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, adam: AdamW
-) -> Tensor:
-    """See the package."""
-    table, like = _table(parts)
-    numbers = np.array(astuple(adam))
-
-    def step(cursors: Array, start: int, *state: Array) -> None:
-        mean = np.empty(min(BLOCK // 8, state[0].size), state[0].dtype)
-        _adam(table, like, cursors, numbers, mean, start, *state)
-
-    _on_threads(table, step, param, exp_avg, exp_avg_sq)
-    return param
-
-
-def _on_threads(table: Array, work: Callable[..., None], *targets: Tensor) -> None:
-    """work(cursors, start, *views) over pieces of the targets, in the accumulating dtype."""
-    dtype = accumulator(targets[0].dtype)
-
-    def run(_: int, start: int, stop: int) -> None:
+    def work(_: int, start: int, stop: int) -> None:
         cursors = np.empty(table.shape[1], np.int64)
         _enter(table, start, cursors)
-        if all(target.dtype == dtype for target in targets):
-            work(cursors, start, *(target.detach().numpy()[start:stop] for target in targets))
+        if target.dtype == dtype:
+            _sum(table, like, cursors, target.numpy()[start:stop], start, scale, BLOCK)
             return
         for low in range(start, stop, BLOCK):
-            views = [target.detach()[low : min(low + BLOCK, stop)] for target in targets]
-            copies = [view.to(dtype, copy=True) for view in views]
-            work(cursors, low, *(copy.numpy() for copy in copies))
-            for view, copy in zip(views, copies, strict=True):
-                view.copy_(copy)
+            view = target[low : min(low + BLOCK, stop)]
+            block = torch.empty_like(view, dtype=dtype)
+            _sum(table, like, cursors, block.numpy(), low, scale, BLOCK)
+            view.copy_(block)
 
-    _threads.run(run, _threads.pieces(targets[0].numel()))
+    _threads.run(work, _threads.pieces(out.numel()))
+    return out
 
 
 def _table(parts: Sequence[Sparse]) -> tuple[Array, Array]:

@@ -145,9 +145,3 @@ def add_one_by_one(
             value = tl.load(values + at, mask=at < end, other=0).to(cells.dtype.element_ty)
             tl.store(cell, tl.load(cell, mask=at < end, other=0) + value, mask=at < end)
         tl.debug_barrier()
-
-
-@triton.jit
-def number(table, parts, i, TYPE: tl.constexpr):
-    """Setting number i, which lies in the table as a float64: arguments would be float32."""
-    return tl.load(table + 3 * parts + i).to(tl.float64, bitcast=True).to(TYPE)

@@ -4,13 +4,10 @@ Bit p is bit p mod 64 of word p div 64; the words are little-endian, so it is bi
 p div 8 as well.
 """
 
-from typing import Any
-
 from torch import Tensor
 
-from thinwire.kernels import Implementation, implementation
-
-BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
+from thinwire.kernels import implementation
+from thinwire.kernels.bitmap import reference
 
 
 def words_for(bits: int) -> int:
@@ -20,13 +17,12 @@ def words_for(bits: int) -> int:
 
 def set_bits(positions: Tensor, size: int) -> Tensor:
     """The int64 words of `size` bits in which those at int64 `positions` in [0, size) are set."""
-    words: Tensor = _implementation(positions).set_bits(positions, size)
-    return words
+    return implementation(reference.set_bits, positions.device)(positions, size)
 
 
 def count_bits(words: Tensor) -> int:
     """How many bits are set."""
-    return int(_implementation(words).count_bits(words))
+    return implementation(reference.count_bits, words.device)(words)
 
 
 def positions(words: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -34,9 +30,4 @@ def positions(words: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
     If they are not `count`, the positions are anything: the host need not wait to know.
     """
-    listed: tuple[Tensor, Tensor] = _implementation(words).positions(words, count)
-    return listed
-
-
-def _implementation(x: Tensor) -> Any:
-    return implementation(__name__, x.device, BUILT)
+    return implementation(reference.positions, words.device)(words, count)

@@ -5,15 +5,13 @@ implementations agree to rounding, not to the bit; each of them always gives the
 same elements, on any number of threads.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from thinwire.kernels import Implementation, implementation
+from thinwire.kernels import implementation
+from thinwire.kernels.block_norms import reference
 from thinwire.kernels.compact import check, check_gradient
 
-BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 _SQUARES_UNDERFLOW_BELOW = 1e-15  # well above the root of float32's smallest normal number
 
 
@@ -25,7 +23,7 @@ def block_norms(x: Tensor, block: int) -> Tensor:
     does not matter how tiny ones compare.)
     """
     check(x)
-    norms: Tensor = _implementation(x).block_norms(x, block)
+    norms = implementation(reference.block_norms, x.device)(x, block)
     return _in_range(norms, x, block)
 
 
@@ -38,7 +36,8 @@ def accumulate_block_norms(
     """
     check(residual)
     check_gradient(residual, grad)
-    norms: Tensor = _implementation(residual).accumulate_block_norms(residual, grad, block, clear)
+    fused = implementation(reference.accumulate_block_norms, residual.device)
+    norms = fused(residual, grad, block, clear)
     return _in_range(norms, residual, block)
 
 
@@ -48,10 +47,4 @@ def _in_range(norms: Tensor, x: Tensor, block: int) -> Tensor:
     greatest = float(norms.max())
     if _SQUARES_UNDERFLOW_BELOW < greatest < float("inf"):
         return norms
-    from thinwire.kernels.block_norms import reference
-
     return reference.norms_in(x, block, torch.float64)
-
-
-def _implementation(x: Tensor) -> Any:
-    return implementation(__name__, x.device, BUILT)

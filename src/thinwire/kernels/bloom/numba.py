@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.kernels._mix import mix, offset_of
-from thinwire.kernels.bloom import Filter, drawn_order
+from thinwire.kernels.bloom.filter import Filter, drawn_order
 
 ZERO, ONE, SIX, LOW6 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
 HALF, LOW32 = np.uint64(32), np.uint64((1 << 32) - 1)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from thinwire.kernels.bitmap import reference as bitmap
-from thinwire.kernels.bloom import Filter, drawn_order
+from thinwire.kernels.bloom.filter import Filter, drawn_order
 from thinwire.rng import mix64
 
 _CHUNK = 1 << 22  # rows that are asked about at once

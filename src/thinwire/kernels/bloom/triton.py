@@ -18,7 +18,10 @@ from thinwire.kernels.bitmap.triton import (
     shares_of,
     zeroed,
 )
-from thinwire.kernels.bloom import Filter
+from thinwire.kernels.bloom.filter import Filter
+from thinwire.kernels.bloom.reference import resolve
+
+__all__ = ["insert", "positives", "resolve"]
 
 INSERTED = 256
 ASKED = 32  # words of marks in a turn: 1,024 rows

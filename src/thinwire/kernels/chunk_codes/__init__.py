@@ -6,25 +6,21 @@ are found in `reference.py`. There are no kernels for the CPU: what takes its ti
 `pack_bits` and `quantise`, which have their own.
 """
 
-from typing import Any, Literal
-
 import torch
 from torch import Tensor
 
-from thinwire.kernels import Implementation, implementation
+from thinwire.kernels import implementation
+from thinwire.kernels.chunk_codes import reference
+from thinwire.kernels.chunk_codes.chunks import Norm
 
-Norm = Literal["l2", "max"]
-BUILT: tuple[Implementation, ...] = ("reference", "triton")
+__all__ = ["Norm", "from_levels", "from_points", "to_levels", "to_points"]
 
 
 def to_levels(
     values: Tensor, chunk: int, norm: Norm, levels: int, seed: int
 ) -> tuple[Tensor, Tensor]:
     """Each chunk's norm as float32, and of each value sign·level + `levels` as int32."""
-    made: tuple[Tensor, Tensor] = _implementation(values).to_levels(
-        values, chunk, norm, levels, seed
-    )
-    return made
+    return implementation(reference.to_levels, values.device)(values, chunk, norm, levels, seed)
 
 
 def to_points(values: Tensor, chunk: int, bits: int, seed: int | None) -> tuple[Tensor, Tensor]:
@@ -32,8 +28,7 @@ def to_points(values: Tensor, chunk: int, bits: int, seed: int | None) -> tuple[
 
     Rounded at random with a seed, to the nearest without; two bits then find a scale that fits.
     """
-    made: tuple[Tensor, Tensor] = _implementation(values).to_points(values, chunk, bits, seed)
-    return made
+    return implementation(reference.to_points, values.device)(values, chunk, bits, seed)
 
 
 def from_levels(
@@ -43,21 +38,13 @@ def from_levels(
 
     `packed` has `packed_bytes(count, bits)` bytes.
     """
-    read: tuple[Tensor, Tensor] = _implementation(packed).from_levels(
-        packed, scales, count, chunk, bits, dtype
-    )
-    return read
+    decode = implementation(reference.from_levels, packed.device)
+    return decode(packed, scales, count, chunk, bits, dtype)
 
 
 def from_points(
     packed: Tensor, scales: Tensor, count: int, chunk: int, bits: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """The values in `dtype`; and (0-D bool) if no scale is below 0."""
-    read: tuple[Tensor, Tensor] = _implementation(packed).from_points(
-        packed, scales, count, chunk, bits, dtype
-    )
-    return read
-
-
-def _implementation(x: Tensor) -> Any:
-    return implementation(__name__, x.device, BUILT)
+    decode = implementation(reference.from_points, packed.device)
+    return decode(packed, scales, count, chunk, bits, dtype)

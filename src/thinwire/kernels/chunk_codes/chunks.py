@@ -1,11 +1,14 @@
 """The arithmetic of chunks in torch: one chunk a row."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from thinwire.kernels._numeric import saturate
 
+Norm = Literal["l2", "max"]
 LARGEST = torch.finfo(torch.float32).max
 
 

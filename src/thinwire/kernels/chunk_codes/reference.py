@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from thinwire.kernels._numeric import row_sums
-from thinwire.kernels.chunk_codes import Norm
 from thinwire.kernels.chunk_codes.chunks import (
+    Norm,
     each_value,
     in_chunks,
     largest_magnitudes,

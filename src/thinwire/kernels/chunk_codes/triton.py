@@ -11,7 +11,8 @@ import triton.language as tl
 from torch import Tensor
 
 from thinwire.kernels._triton import divide, mix_offset
-from thinwire.kernels.chunk_codes import Norm, reference
+from thinwire.kernels.chunk_codes import reference
+from thinwire.kernels.chunk_codes.chunks import Norm
 from thinwire.kernels.pack_bits.triton import field_of_bytes
 from thinwire.kernels.quantise.triton import rounded
 

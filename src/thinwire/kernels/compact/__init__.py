@@ -7,42 +7,18 @@ Those that accumulate can `clear` the gradient as they go. That makes 4 bytes mo
 saves a later pass over memory that would have to be read before it can be written.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from thinwire.errors import RecipeError
-from thinwire.kernels import Implementation, implementation
+from thinwire.kernels import implementation
+from thinwire.kernels.compact import reference
+from thinwire.kernels.compact.found import Found
 
-BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
+__all__ = ["Found", "accumulate", "accumulate_momentum", "compact"]
+
 GRADIENTS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 ACCUMULATORS = (torch.float32, torch.float64)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What passed. Of `indices` (int64, ascending) and `values` the first min(count, capacity)
-    entries are set; the rest is undefined.
-
-    `count` (0-D int64, on the device) counts all that passed, also those beyond the capacity:
-    they are the ones of highest index, and are not listed.
-    """
-
-    indices: Tensor
-    values: Tensor
-    count: Tensor
-
-    @property
-    def capacity(self) -> int:
-        """How many can be listed."""
-        return self.indices.numel()
-
-    def trim(self) -> tuple[Tensor, Tensor]:
-        """What is set of both. The one place where the host waits for the device."""
-        listed = min(int(self.count), self.capacity)
-        return self.indices[:listed], self.values[:listed]
 
 
 def compact(x: Tensor, threshold: Tensor, capacity: int) -> Found:
@@ -53,8 +29,7 @@ def compact(x: Tensor, threshold: Tensor, capacity: int) -> Found:
     """
     check(x, threshold)
     _check_capacity(capacity)
-    found: Found = _implementation(x).compact(x, threshold.to(x.dtype), capacity)
-    return found
+    return implementation(reference.compact, x.device)(x, threshold.to(x.dtype), capacity)
 
 
 def accumulate(
@@ -64,10 +39,8 @@ def accumulate(
     check(residual, threshold)
     check_gradient(residual, grad)
     _check_capacity(capacity)
-    found: Found = _implementation(residual).accumulate(
-        residual, grad, threshold.to(residual.dtype), capacity, clear
-    )
-    return found
+    fused = implementation(reference.accumulate, residual.device)
+    return fused(residual, grad, threshold.to(residual.dtype), capacity, clear)
 
 
 def accumulate_momentum(
@@ -89,10 +62,9 @@ def accumulate_momentum(
     _check_capacity(capacity)
     if velocity.dtype != residual.dtype:
         raise RecipeError(f"velocity is {velocity.dtype}, residual {residual.dtype}: make them one")
-    found: Found = _implementation(residual).accumulate_momentum(
-        velocity, residual, grad, factor, threshold.to(residual.dtype), capacity, clear
-    )
-    return found
+    fused = implementation(reference.accumulate_momentum, residual.device)
+    limit = threshold.to(residual.dtype)
+    return fused(velocity, residual, grad, factor, limit, capacity, clear)
 
 
 def check(x: Tensor, threshold: Tensor | None = None) -> None:
@@ -123,7 +95,3 @@ def check_gradient(residual: Tensor, grad: Tensor) -> None:
 def _check_capacity(capacity: int) -> None:
     if capacity < 0:
         raise RecipeError(f"capacity={capacity} must not be negative")
-
-
-def _implementation(x: Tensor) -> Any:
-    return implementation(__name__, x.device, BUILT)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from thinwire.kernels import _threads
 from thinwire.kernels._bits import Generator, ones, trailing_zeros
-from thinwire.kernels.compact import Found
+from thinwire.kernels.compact.found import Found
 
 Array = NDArray[Any]
 Indices = NDArray[np.int64]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from thinwire.kernels.compact import Found
+from thinwire.kernels.compact.found import Found
 
 
 def passing(x: Tensor, threshold: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from thinwire.kernels._triton import (
     ones,
     rows_of,
 )
-from thinwire.kernels.compact import Found
+from thinwire.kernels.compact.found import Found
 
 WARPS = 16
 LISTERS = 512  # programs that list: all run at once, each sums up the counts before it only once

@@ -16,17 +16,17 @@ Sums are made in the order of the elements, whatever the implementation and the 
 so that the same elements always give the same bits: no floating-point atomics.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from thinwire.errors import RecipeError
-from thinwire.kernels import Implementation, implementation
+from thinwire.kernels import implementation
+from thinwire.kernels.count_sketch import reference
 
 Decode = Literal["median", "mean"]
 
-BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 MOST_BUCKETS = 2**31 - 1  # so that a 31-bit hash times the buckets is still an int64
 _DTYPES = (torch.float32, torch.float64)
 
@@ -42,10 +42,8 @@ def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int)
             f"{indices.numel()} indices and {values.dtype} values of shape {tuple(values.shape)} "
             "make no sketch: pass as many, flat, as float32 or float64"
         )
-    table: Tensor = _implementation(values).project(
-        indices.contiguous(), values.contiguous(), rows, buckets, seed
-    )
-    return table
+    sketch = implementation(reference.project, values.device)
+    return sketch(indices.contiguous(), values.contiguous(), rows, buckets, seed)
 
 
 def recover(table: Tensor, numel: int, seed: int, decode: Decode) -> Tensor:
@@ -54,9 +52,4 @@ def recover(table: Tensor, numel: int, seed: int, decode: Decode) -> Tensor:
     Of the rows' estimates the `decode`: their median (the middle one: of an odd number), or their
     mean.
     """
-    found: Tensor = _implementation(table).recover(table.contiguous(), numel, seed, decode)
-    return found
-
-
-def _implementation(x: Tensor) -> Any:
-    return implementation(__name__, x.device, BUILT)
+    return implementation(reference.recover, table.device)(table.contiguous(), numel, seed, decode)

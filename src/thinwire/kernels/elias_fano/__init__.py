@@ -6,14 +6,11 @@ is the layout of Vigna's "Broadword implementation of rank/select queries" (WEA 
 his directories.
 """
 
-from typing import Any
-
 from torch import Tensor
 
-from thinwire.kernels import Implementation, implementation
+from thinwire.kernels import implementation
 from thinwire.kernels.bitmap import words_for
-
-BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
+from thinwire.kernels.elias_fano import reference
 
 
 def low_words(count: int, low_bits: int) -> int:
@@ -26,8 +23,7 @@ def split(numbers: Tensor, low_bits: int, high_size: int) -> Tensor:
 
     `high_size` is above (numbers >> low_bits) + i, for every one of them.
     """
-    words: Tensor = _implementation(numbers).split(numbers, low_bits, high_size)
-    return words
+    return implementation(reference.split, numbers.device)(numbers, low_bits, high_size)
 
 
 def join(words: Tensor, count: int, low_bits: int) -> tuple[Tensor, Tensor]:
@@ -35,9 +31,4 @@ def join(words: Tensor, count: int, low_bits: int) -> tuple[Tensor, Tensor]:
 
     If those are not `count`, the numbers are anything: the host need not wait to know.
     """
-    joined: tuple[Tensor, Tensor] = _implementation(words).join(words, count, low_bits)
-    return joined
-
-
-def _implementation(x: Tensor) -> Any:
-    return implementation(__name__, x.device, BUILT)
+    return implementation(reference.join, words.device)(words, count, low_bits)

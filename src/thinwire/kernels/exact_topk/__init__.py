@@ -4,15 +4,13 @@ If at least k elements reach the guessed threshold, the k largest of all are amo
 guess decides how long it takes, never what comes out. `reference.py` says what is computed.
 """
 
-from typing import Any
-
 from torch import Tensor
 
 from thinwire.errors import RecipeError
-from thinwire.kernels import Implementation, implementation
+from thinwire.kernels import implementation
 from thinwire.kernels.compact import Found, check
+from thinwire.kernels.exact_topk import reference
 
-BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 Largest = tuple[Tensor, Tensor, Tensor]
 
 
@@ -25,8 +23,7 @@ def largest(x: Tensor, k: int, guess: Tensor | None = None) -> Largest:
     """
     _check(x, k, guess)
     proposed = None if guess is None else guess.to(x.dtype)
-    out: Largest = _implementation(x).largest(x, k, proposed)
-    return out
+    return implementation(reference.largest, x.device)(x, k, proposed)
 
 
 def largest_of(found: Found, x: Tensor, k: int) -> Largest:
@@ -40,15 +37,10 @@ def largest_of(found: Found, x: Tensor, k: int) -> Largest:
             f"candidates of {found.values.dtype} on {found.values.device} were not found in "
             f"{x.dtype} on {x.device}: pass what `compact` or `accumulate` made of these elements"
         )
-    out: Largest = _implementation(x).largest_of(found, x, k)
-    return out
+    return implementation(reference.largest_of, x.device)(found, x, k)
 
 
 def _check(x: Tensor, k: int, guess: Tensor | None = None) -> None:
     check(x, guess)
     if not 0 < k < x.numel():
         raise RecipeError(f"k={k} must be in [1, {x.numel() - 1}], below the number of elements")
-
-
-def _implementation(x: Tensor) -> Any:
-    return implementation(__name__, x.device, BUILT)

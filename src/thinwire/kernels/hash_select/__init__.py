@@ -4,15 +4,13 @@ Every element that reaches the threshold writes itself into the slot that its in
 element waits for the number of those before it. `reference.py` says what is computed.
 """
 
-from typing import Any
-
 from torch import Tensor
 
 from thinwire.errors import RecipeError
-from thinwire.kernels import Implementation, implementation
+from thinwire.kernels import implementation
 from thinwire.kernels.compact import check, check_gradient
+from thinwire.kernels.hash_select import reference
 
-BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 MOST_SLOTS = 2**31 - 1  # so that a 31-bit hash times the slots is still an int64
 
 
@@ -26,10 +24,7 @@ def hash_select(x: Tensor, threshold: Tensor, slots: int, seed: int) -> tuple[Te
     """
     check(x, threshold)
     _check_slots(slots)
-    out: tuple[Tensor, Tensor] = _implementation(x).hash_select(
-        x, threshold.to(x.dtype), slots, seed
-    )
-    return out
+    return implementation(reference.hash_select, x.device)(x, threshold.to(x.dtype), slots, seed)
 
 
 def accumulate_hash(
@@ -42,16 +37,10 @@ def accumulate_hash(
     check(residual, threshold)
     check_gradient(residual, grad)
     _check_slots(slots)
-    out: tuple[Tensor, Tensor] = _implementation(residual).accumulate_hash(
-        residual, grad, threshold.to(residual.dtype), slots, seed, clear
-    )
-    return out
+    fused = implementation(reference.accumulate_hash, residual.device)
+    return fused(residual, grad, threshold.to(residual.dtype), slots, seed, clear)
 
 
 def _check_slots(slots: int) -> None:
     if not 0 < slots <= MOST_SLOTS:
         raise RecipeError(f"slots={slots} must be in [1, {MOST_SLOTS}]")
-
-
-def _implementation(x: Tensor) -> Any:
-    return implementation(__name__, x.device, BUILT)

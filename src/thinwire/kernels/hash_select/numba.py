@@ -23,18 +23,12 @@ LIST = 1 << 16  # survivors, in 768 KiB for float32
 
 
 @njit(cache=True, nogil=True)
-def _slot(index: np.uint64, slots: np.uint64, offset: np.uint64) -> np.int64:
-    """`rng.hash_to_range`."""
-    return np.int64(in_range(mix(index, offset), slots))
-
-
-@njit(cache=True, nogil=True)
 def _scatter(
     indices: Indices, found: Array, count: int, slots: np.uint64, offset: np.uint64,
     winners: Indices, values: Array,
 ) -> None:  # fmt: skip
     for i in range(count):
-        slot = _slot(np.uint64(indices[i]), slots, offset)
+        slot = np.int64(in_range(mix(np.uint64(indices[i]), offset), slots))
         winners[slot], values[slot] = indices[i], found[i]
 
 
@@ -86,8 +80,3 @@ def accumulate_hash(
     for later in others:
         _overrule(winners, values, *later)
     return torch.from_numpy(winners), torch.from_numpy(values)
-
-
-def slot_of(index: int, slots: int, seed: int) -> int:
-    """The slot of one index, of any size."""
-    return int(_slot(np.uint64(index), np.uint64(slots), offset_of(seed)))

@@ -10,7 +10,8 @@ Bits fill 64-bit words from the lowest. A code's first bit is its highest, as in
 
 from torch import Tensor
 
-from thinwire.kernels import chosen
+from thinwire.kernels import implementation
+from thinwire.kernels.huffman import reference
 from thinwire.kernels.huffman.code import Code
 
 __all__ = ["Code", "decode", "encode", "histogram"]
@@ -18,32 +19,14 @@ __all__ = ["Code", "decode", "encode", "histogram"]
 
 def histogram(numbers: Tensor) -> Tensor:
     """How often each symbol comes in int64 `numbers` ≥ 0."""
-    if chosen(numbers.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.huffman import numba
-
-        return numba.histogram(numbers)
-    from thinwire.kernels.huffman import reference
-
-    return reference.histogram(numbers)
+    return implementation(reference.histogram, numbers.device)(numbers)
 
 
 def encode(numbers: Tensor, code: Code, size: int) -> Tensor:
     """The words of `size` bits, which is what all the numbers take."""
-    if chosen(numbers.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.huffman import numba
-
-        return numba.encode(numbers, code, size)
-    from thinwire.kernels.huffman import reference
-
-    return reference.encode(numbers, code, size)
+    return implementation(reference.encode, numbers.device)(numbers, code, size)
 
 
 def decode(words: Tensor, count: int, code: Code) -> tuple[Tensor, int]:
     """The first `count` numbers and how many bits they took; -1 where they are not all there."""
-    if chosen(words.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.huffman import numba
-
-        return numba.decode(words, count, code)
-    from thinwire.kernels.huffman import reference
-
-    return reference.decode(words, count, code)
+    return implementation(reference.decode, words.device)(words, count, code)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.kernels import _threads
+from thinwire.kernels.max_abs import reference
 
 Array = NDArray[Any]
 STREAMS, TURN = 4, 1024  # elements a turn: a page of float32
@@ -40,7 +41,9 @@ def _max_abs(words: Array, magnitude: Any) -> Any:
 
 
 def max_abs(x: Tensor) -> Tensor:
-    """See the package."""
+    """See the package. What does not lie in one piece torch reads without a copy."""
+    if not x.is_contiguous():
+        return reference.max_abs(x)
     words: Array = x.detach().view(-1).view(_WORDS[x.element_size()]).numpy()
     magnitude = words.dtype.type(np.iinfo(words.dtype).max >> 1)
     found = _threads.run(

@@ -7,10 +7,9 @@ very bits; one that is in both gets their sum, also where that is zero.
 from collections.abc import Sequence
 
 from thinwire.errors import RecipeError
-from thinwire.kernels import Implementation, implementation
+from thinwire.kernels import implementation
+from thinwire.kernels.merge import reference
 from thinwire.types import Sparse
-
-BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 
 
 def merge(a: Sparse, b: Sparse) -> Sparse:
@@ -24,9 +23,9 @@ def merge(a: Sparse, b: Sparse) -> Sparse:
         return a
     if not a.count:
         return b
-    built = BUILT if a.values.dim() == 1 else BUILT[:1]
-    total: Sparse = implementation(__name__, a.indices.device, built).merge(a, b)
-    return total
+    if a.values.dim() > 1:
+        return reference.merge(a, b)
+    return implementation(reference.merge, a.indices.device)(a, b)
 
 
 def merge_all(parts: Sequence[Sparse]) -> Sparse:
@@ -57,10 +56,7 @@ def split_top(s: Sparse, k: int) -> tuple[Sparse, Sparse]:
         return s, nothing
     if k <= 0:
         return nothing, s
-    # On CUDA torch's operations: an exact selection and a list of the rest took as long.
-    built = BUILT[:2]
-    split: tuple[Sparse, Sparse] = implementation(__name__, s.indices.device, built).split_top(s, k)
-    return split
+    return implementation(reference.split_top, s.indices.device)(s, k)
 
 
 def merge_topk(a: Sparse, b: Sparse, k: int) -> tuple[Sparse, Sparse]:

@@ -7,9 +7,9 @@ Read as one little-endian number, the bytes are Σ code_i · 2^(i·bits); eight 
 from torch import Tensor
 
 from thinwire.errors import RecipeError, WireFormatError
-from thinwire.kernels import Implementation, implementation
+from thinwire.kernels import implementation
+from thinwire.kernels.pack_bits import reference
 
-BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
 MOST_BITS = 16
 
 
@@ -21,16 +21,13 @@ def packed_bytes(count: int, bits: int) -> int:
 def pack_bits(codes: Tensor, bits: int) -> Tensor:
     """The low `bits` bits of each int32 in the 1-D `codes`, as ⌈count·bits/8⌉ bytes."""
     _check_width(bits)
-    packed: Tensor = implementation(__name__, codes.device, BUILT).pack_bits(codes, bits)
-    return packed
+    return implementation(reference.pack_bits, codes.device)(codes, bits)
 
 
 def unpack_bits(packed: Tensor, count: int, bits: int) -> Tensor:
     """The `count` int32 codes in `packed`, which must hold them and nothing else."""
     check_packed(packed, count, bits)
-    module = implementation(__name__, packed.device, BUILT)
-    codes: Tensor = module.unpack_bits(packed, count, bits)
-    return codes
+    return implementation(reference.unpack_bits, packed.device)(packed, count, bits)
 
 
 def check_packed(packed: Tensor, count: int, bits: int) -> None:

@@ -13,7 +13,8 @@ every implementation.
 
 from torch import Tensor
 
-from thinwire.kernels import chosen
+from thinwire.kernels import implementation
+from thinwire.kernels.poly_fit import reference
 
 
 def split(curve: Tensor, pieces: int, least: int) -> Tensor:
@@ -23,32 +24,14 @@ def split(curve: Tensor, pieces: int, least: int) -> Tensor:
     is cut at the first point that is farthest from it, which becomes the first of the right piece.
     A piece whose halves would be shorter than `least` stays whole.
     """
-    if chosen(curve.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.poly_fit import numba
-
-        return numba.split(curve, pieces, least)
-    from thinwire.kernels.poly_fit import reference
-
-    return reference.split(curve, pieces, least)
+    return implementation(reference.split, curve.device)(curve, pieces, least)
 
 
 def project(curve: Tensor, lengths: Tensor, degree: int) -> Tensor:
     """The float64 coefficients, one row of degree + 1 for each piece."""
-    if chosen(curve.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.poly_fit import numba
-
-        return numba.project(curve, lengths, degree)
-    from thinwire.kernels.poly_fit import reference
-
-    return reference.project(curve, lengths, degree)
+    return implementation(reference.project, curve.device)(curve, lengths, degree)
 
 
 def evaluate(coefficients: Tensor, lengths: Tensor) -> Tensor:
     """The float64 curve of all pieces, one after another."""
-    if chosen(coefficients.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.poly_fit import numba
-
-        return numba.evaluate(coefficients, lengths)
-    from thinwire.kernels.poly_fit import reference
-
-    return reference.evaluate(coefficients, lengths)
+    return implementation(reference.evaluate, coefficients.device)(coefficients, lengths)

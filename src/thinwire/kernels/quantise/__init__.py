@@ -2,9 +2,8 @@
 
 from torch import Tensor
 
-from thinwire.kernels import Implementation, implementation
-
-BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
+from thinwire.kernels import implementation
+from thinwire.kernels.quantise import reference
 
 
 def quantise(heights: Tensor, seed: int) -> Tensor:
@@ -13,5 +12,4 @@ def quantise(heights: Tensor, seed: int) -> Tensor:
     Height i goes up if `rng.hash_to_unit(i, seed)` is below its fraction: the chance is right to
     2^-24, the grain of these numbers, and a whole number stays as it is.
     """
-    steps: Tensor = implementation(__name__, heights.device, BUILT).quantise(heights, seed)
-    return steps
+    return implementation(reference.quantise, heights.device)(heights, seed)

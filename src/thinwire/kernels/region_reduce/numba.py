@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.kernels._bits import ones
+from thinwire.kernels.region_reduce import reference
 from thinwire.types import Sparse
 
 # Numba makes a float of uint64 with int64: every operand is a uint64.
 ONE, LOW6 = np.uint64(1), np.uint64(63)
+WORDS_FOR_FREE = 1 << 16  # a bitmap of 512 KiB stays in the cache, however few indices there are
+WORDS_AN_INDEX = 16  # beyond so many words to clear and scan for each index, sorting is faster
 
 
 @njit(cache=True, nogil=True)
@@ -81,7 +84,10 @@ def _common(
 
 def region_reduce(parts: Sequence[Sparse], numel: int) -> Sparse:
     """See the package."""
-    bitmap = np.zeros(numel // 64 + 1, np.uint64)
+    words = numel // 64 + 1
+    if words > max(WORDS_FOR_FREE, WORDS_AN_INDEX * sum(part.count for part in parts)):
+        return reference.region_reduce(parts, numel)
+    bitmap = np.zeros(words, np.uint64)
     before = np.empty(bitmap.size, np.int64)
     for part in parts:
         _mark(part.indices.numpy(), bitmap)

@@ -10,7 +10,10 @@ import torch
 import triton
 import triton.language as tl
 
+from thinwire.kernels.region_reduce.reference import common
 from thinwire.types import Sparse
+
+__all__ = ["common", "region_reduce"]
 
 BLOCK = 1024
 

@@ -1,36 +1,17 @@
 """Ascending indices as regions: how many are in each, and where in its region each one is."""
 
-from typing import Any, NamedTuple
-
-import torch
 from torch import Tensor
 
-from thinwire.kernels import Implementation, implementation
+from thinwire.kernels import implementation
+from thinwire.kernels.regional import reference
+from thinwire.kernels.regional.form import Form
 
-BUILT: tuple[Implementation, ...] = ("reference", "triton")
-
-
-class Form(NamedTuple):
-    """A region has 2^bits rows; offsets inside it take `bits` bits."""
-
-    bits: int
-    offset: torch.dtype
-    tally: torch.dtype
-    mask: int  # what to keep of an offset once it is an int64
-
-    def regions(self, rows: int) -> int:
-        """How many there are."""
-        return -(-rows // (1 << self.bits))
-
-    def size(self, count: int, rows: int) -> int:
-        """Bytes of the counts and the offsets."""
-        return self.regions(rows) * self.tally.itemsize + count * self.offset.itemsize
+__all__ = ["Form", "read", "write"]
 
 
 def write(indices: Tensor, rows: int, form: Form) -> Tensor:
     """The bytes of all regions' counts, then those of all offsets."""
-    body: Tensor = _implementation(indices).write(indices, rows, form)
-    return body
+    return implementation(reference.write, indices.device)(indices, rows, form)
 
 
 def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
@@ -38,9 +19,4 @@ def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tenso
 
     The body has `form.size(count, rows)` bytes.
     """
-    found: tuple[Tensor, Tensor] = _implementation(body).read(body, count, rows, form)
-    return found
-
-
-def _implementation(x: Tensor) -> Any:
-    return implementation(__name__, x.device, BUILT)
+    return implementation(reference.read, body.device)(body, count, rows, form)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from thinwire.kernels.regional import Form
+from thinwire.kernels.regional.form import Form
 
 
 def write(indices: Tensor, rows: int, form: Form) -> Tensor:

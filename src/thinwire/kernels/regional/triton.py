@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thinwire.kernels.regional import Form
+from thinwire.kernels.regional.form import Form
 
 BLOCK = 512
 

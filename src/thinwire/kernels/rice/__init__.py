@@ -5,19 +5,15 @@ h_i·2^b + r_i: the split's vector then holds the q's in unary, one after the ot
 hold the r's. The bits are Rice's; that they lie apart lets both be read a word at a time.
 """
 
-from typing import Any
-
 from torch import Tensor
 
-from thinwire.kernels import Implementation, implementation
-
-BUILT: tuple[Implementation, ...] = ("reference", "numba", "triton")
+from thinwire.kernels import implementation
+from thinwire.kernels.rice import reference
 
 
 def from_indices(indices: Tensor, low_bits: int) -> tuple[Tensor, Tensor]:
     """The number of each index, and (0-D bool) whether these ascend from 0 on, as they must."""
-    made: tuple[Tensor, Tensor] = _implementation(indices).from_indices(indices, low_bits)
-    return made
+    return implementation(reference.from_indices, indices.device)(indices, low_bits)
 
 
 def to_indices(numbers: Tensor, low_bits: int, rows: int) -> tuple[Tensor, Tensor]:
@@ -25,9 +21,4 @@ def to_indices(numbers: Tensor, low_bits: int, rows: int) -> tuple[Tensor, Tenso
 
     The high parts of the numbers, from bit `low_bits` on, do not descend.
     """
-    made: tuple[Tensor, Tensor] = _implementation(numbers).to_indices(numbers, low_bits, rows)
-    return made
-
-
-def _implementation(x: Tensor) -> Any:
-    return implementation(__name__, x.device, BUILT)
+    return implementation(reference.to_indices, numbers.device)(numbers, low_bits, rows)

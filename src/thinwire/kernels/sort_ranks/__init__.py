@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from thinwire.kernels import chosen
+from thinwire.kernels import implementation
+from thinwire.kernels.sort_ranks import reference
 
 
 def sort_ranks(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -10,10 +11,4 @@ def sort_ranks(values: Tensor) -> tuple[Tensor, Tensor]:
 
     Equal values, of which 0.0 and -0.0 are two, keep their order; NaN comes last.
     """
-    if chosen(values.device, ("reference", "numba")) == "numba":
-        from thinwire.kernels.sort_ranks import numba
-
-        return numba.sort_ranks(values)
-    from thinwire.kernels.sort_ranks import reference
-
-    return reference.sort_ranks(values)
+    return implementation(reference.sort_ranks, values.device)(values)
