@@ -26,7 +26,8 @@ def test_the_device_decides() -> None:
     assert kernels.chosen(NO_NUMBA, CPU) == "reference"
 
 
-def test_use_holds_for_a_block() -> None:
+def test_use_holds_for_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     with kernels.use("reference"):
         assert kernels.chosen(ALL, CPU) == kernels.chosen(ALL, CUDA) == "reference"
         with kernels.use(None):
