@@ -11,7 +11,7 @@ from thinwire.codec import Pair
 from thinwire.codec.value import Bf16Value, Fp16Value, QsgdValue
 from thinwire.collective.oktopk import OkTopK
 from thinwire.collective.oktopk.balance import Shares
-from thinwire.collective.oktopk.regions import agree
+from thinwire.collective.oktopk.regions import agree_on_regions
 from thinwire.collective.oktopk.threshold import keep, kth_largest, magnitude_bits, quotas
 from thinwire.collective.oktopk.xi import xi
 from thinwire.comm import GroupCommunicator
@@ -198,7 +198,7 @@ def loads(group, rank, size, cases):
     out = []
     for case in cases:
         mine = selection(case, rank, size)
-        regions = agree(mine, comm, "histogram")
+        regions = agree_on_regions(mine, comm, "histogram")
         counts = torch.tensor([part.count for part in regions.cut(mine)])
         out.append((regions, comm.all_reduce(counts).tolist()))
     return out
@@ -219,7 +219,7 @@ def lopsided(group, rank, size, consensus):
     comm = GroupCommunicator(group)
     low = 0 if rank == 0 else NUMEL * 9 // 10
     mine = Sparse(torch.arange(low, low + 1000), torch.ones(1000), NUMEL)
-    regions = agree(mine, comm, consensus)
+    regions = agree_on_regions(mine, comm, consensus)
     counts = torch.tensor([part.count for part in regions.cut(mine)])
     return comm.all_reduce(counts).tolist()
 

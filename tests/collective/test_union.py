@@ -5,7 +5,7 @@ import torch
 
 from support.collective import laws
 from support.collective.laws import Case
-from thinwire.collective import _touched
+from thinwire.collective import touched
 from thinwire.collective.union import UnionAllReduce
 from thinwire.comm import GroupCommunicator
 from thinwire.errors import RecipeError
@@ -40,7 +40,7 @@ def test_any_block_size(cluster, block):
 @pytest.mark.parametrize("size", [15, 17, 33, 256])
 def test_more_ranks_gather_bitmaps_or_add_flags(size, monkeypatch):
     """With 256 ranks all touching a block, a count in a byte would come out as zero."""
-    monkeypatch.setattr(_touched, "ROUND", 0)  # flags from 17 ranks on, however few the blocks
+    monkeypatch.setattr(touched, "ROUND", 0)  # flags from 17 ranks on, however few the blocks
     cases = (Case("identical", 40, 3), Case("uniform", 40, 1), Case("one rank", 40))
     cases = cases if size < 256 else cases[:1]
     seen = laws.Threads(size).run(laws.exchange_over, UnionAllReduce(4), None, cases)

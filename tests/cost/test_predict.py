@@ -7,9 +7,9 @@ import pytest
 from thinwire.cookbook import recipe, recipes
 from thinwire.cost.buckets import FORWARD, units_of
 from thinwire.cost.curves import Costs, Curve, key_of
-from thinwire.cost.exchange import exchange_cost
-from thinwire.cost.load import Load
+from thinwire.cost.exchange import Load
 from thinwire.cost.network import Link, Network
+from thinwire.cost.patterns import exchange_cost
 from thinwire.cost.predict import ALIKE, load_of, predict, step_seconds
 from thinwire.workloads.shapes import multiply_adds, shapes
 

@@ -9,9 +9,9 @@ from thinwire.auto.rules import DENSE
 from thinwire.auto.trials import Chooser, Decision
 from thinwire.codec.sketch import CountSketch
 from thinwire.collective import SketchAllReduce, UnionAllReduce
-from thinwire.cost.exchange import exchange_cost
-from thinwire.cost.load import Load
+from thinwire.cost.exchange import Load
 from thinwire.cost.network import Link, Network
+from thinwire.cost.patterns import exchange_cost
 from thinwire.cost.predict import ALIKE, load_of
 from thinwire.format import duration, short
 from thinwire.pipeline import Pipeline

@@ -11,6 +11,11 @@ from thinwire.types import AnyCodec, CodecKind, Reduced, Selection, Sparse, Step
 WIRE_DTYPES = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
+def value_bytes(dtype: str) -> int:
+    """Bytes of a value on the wire, of a tensor of float32."""
+    return (WIRE_DTYPES[dtype] or torch.float32).itemsize
+
+
 @dataclass(frozen=True, slots=True)
 class Dense:
     """Allreduce of the whole tensor, in its own dtype ("fp32") or rounded to 16 bits.

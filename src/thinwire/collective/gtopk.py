@@ -80,7 +80,7 @@ def _climb(own: Sparse, k: int, codec: Codec, ctx: StepContext) -> tuple[Sparse,
     with ctx.phase("select"):
         held, pruned = split_top(own, k)
     lost = [pruned]
-    parent, children = _neighbours(ctx.comm.rank, ctx.comm.size)
+    parent, children = neighbours(ctx.comm.rank, ctx.comm.size)
     for child in children:
         with ctx.phase("exchange"):
             wire = _receive(child, own.indices.device, ctx)
@@ -101,7 +101,7 @@ def _climb(own: Sparse, k: int, codec: Codec, ctx: StepContext) -> tuple[Sparse,
 
 def _descend(wire: Tensor, ctx: StepContext) -> Tensor:
     """Down the tree: the root's bytes, passed on as they are, the largest subtree first."""
-    parent, children = _neighbours(ctx.comm.rank, ctx.comm.size)
+    parent, children = neighbours(ctx.comm.rank, ctx.comm.size)
     if parent is not None:
         wire = _receive(parent, wire.device, ctx)
     for child in reversed(children):
@@ -109,16 +109,19 @@ def _descend(wire: Tensor, ctx: StepContext) -> Tensor:
     return wire
 
 
-def _neighbours(rank: int, size: int) -> tuple[int | None, list[int]]:
+def tree_rounds(size: int) -> int:
+    """In how many rounds partial sums reach the root of a tree of `size` ranks: ⌈log2 P⌉."""
+    return (size - 1).bit_length()
+
+
+def neighbours(rank: int, size: int) -> tuple[int | None, list[int]]:
     """A rank's parent in the binomial tree of `size` ranks, and its children, nearest first."""
     children: list[int] = []
-    distance = 1
-    while distance < size:
+    for distance in (1 << hop for hop in range(tree_rounds(size))):
         if rank & distance:
             return rank - distance, children
         if rank + distance < size:
             children.append(rank + distance)
-        distance *= 2
     return None, children
 
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from thinwire.collective import _touched
 from thinwire.collective._blocks import check_block, total_of
+from thinwire.collective.touched import agree
 from thinwire.types import AnyCodec, CodecKind, LinearCodec, Reduced, Selection, StepContext
 
 
@@ -22,7 +22,7 @@ class SketchAllReduce:
     the ranks delivered adds up to the sum's mean over all hashes, not to the sum itself.
 
     Deviations: the payload's size comes from the union, where the paper takes the local count,
-    which ranks do not share; and large bitmaps give way to lists of blocks (`_union`).
+    which ranks do not share; and large bitmaps give way to lists of blocks (`touched`).
     """
 
     block: int = 64  # as in UnionAllReduce
@@ -35,7 +35,7 @@ class SketchAllReduce:
 
     def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
         assert isinstance(codec, LinearCodec)
-        union = _touched.agree(s, self.block, ctx)
+        union = agree(s, self.block, ctx)
         with ctx.phase("encode"):
             payload = codec.project(union.placed, ctx)
         with ctx.phase("exchange"):

@@ -56,30 +56,34 @@ class SparCML:
             delivered = delivered_of(own, placed)
             return Reduced(_join(totals, bounds, ctx), delivered)
 
+    def goes_dense(
+        self, count: float, numel: float, sparse_bytes: float, dense_bytes: float
+    ) -> bool:
+        """Whether a region's sum, `count` of `numel` elements, travels without indices."""
+        if self.dense_above is None:
+            return dense_bytes < sparse_bytes
+        return count > self.dense_above * numel
+
     def _shorter(
         self, total: Selection, codec: Codec, ctx: StepContext
     ) -> tuple[Selection, Tensor]:
         """A region's sum in the form that takes fewer bytes, and these."""
         if isinstance(total, Sparse):
             wire = codec.encode(total, ctx)
-            limit = self.dense_above
-            if limit is None:
-                dense = _bytes_per_value(total.values, codec, ctx) * total.numel < wire.numel()
-            else:
-                dense = total.count > limit * total.numel
-            if not dense:
+            dense_bytes = _dense_bytes(total, codec, ctx)
+            if not self.goes_dense(total.count, total.numel, wire.numel(), dense_bytes):
                 return total, wire
             total = total.to_dense()
         return total, codec.encode(total, ctx)
 
 
-def _bytes_per_value(values: Tensor, codec: Codec, ctx: StepContext) -> float:
-    """What a value takes without an index."""
-    sample = values[:_SAMPLE]
+def _dense_bytes(total: Sparse, codec: Codec, ctx: StepContext) -> float:
+    """What the codec would make of the sum as a plain tensor, by a sample of its values."""
+    sample = total.values[:_SAMPLE]
     if not sample.numel():
         return float("inf")
-    empty = codec.encode(values[:0], ctx).numel()
-    return (codec.encode(sample, ctx).numel() - empty) / sample.numel()
+    empty = codec.encode(sample[:0], ctx).numel()
+    return empty + (codec.encode(sample, ctx).numel() - empty) / sample.numel() * total.numel
 
 
 def _cut(s: Selection, bounds: list[int]) -> list[Selection]:

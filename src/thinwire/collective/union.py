@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from thinwire.collective import _touched
 from thinwire.collective._blocks import check_block, total_of
 from thinwire.collective.dense import Dense
+from thinwire.collective.touched import agree
 from thinwire.types import AnyCodec, CodecKind, Reduced, Selection, StepContext
 
 
@@ -36,7 +36,7 @@ class UnionAllReduce:
         return UnionAllReduce(self.block)
 
     def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
-        union = _touched.agree(s, self.block, ctx)
+        union = agree(s, self.block, ctx)
         with ctx.phase("encode"):
             values = union.placed.to_dense()
         reduced = Dense(self.dtype).exchange(values, None, ctx)

@@ -1,50 +1,108 @@
-"""Seconds and bytes of one exchange over a network of one level or two."""
+"""One exchange: what it is asked to do, and what it comes to in rounds, messages and bytes."""
 
-from dataclasses import replace
-from math import ceil, log2
+from dataclasses import dataclass
 
-from thinwire.collective import Dense
-from thinwire.cost.load import Load, Pattern, Stage
+from thinwire.comm.messages import LENGTH, ring_bytes, rounds
 from thinwire.cost.network import Network
-from thinwire.cost.patterns import allreduce, pattern
-from thinwire.errors import RecipeError
-from thinwire.types import AnyCodec, Collective
 
 
-def dragonn_saving(workers: int, numel: int, gamma: float, alpha: float, beta: float) -> float:
-    """Seconds that an allgather of γ times the bytes saves over a dense ring (DRAGONN, eq. 2).
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One exchange: who takes part, and what each brings.
 
-    (P-1)·(α + (2/P - γ)·4nβ). The paper has 1/P in place of 2/P, though its dense ring sends
-    2·(P-1)/P; and its γ is the density, where that of the wire counts the indices too.
+    `alike` is the share of a rank's selection that is also everyone else's; the rest is chosen
+    independently. `width` elements are selected together (blocks). Dense selections have k = n.
     """
-    return (workers - 1) * (alpha + (2 / workers - gamma) * 4 * numel * beta)
+
+    workers: int
+    n: int
+    k: float
+    alike: float = 0.0
+    width: int = 1
+
+    @property
+    def dense(self) -> bool:
+        """Whether everything travels, without indices."""
+        return self.k >= self.n
+
+    def union(self, things: float, selected: float) -> float:
+        """How many of so many things any rank selects, if each selects `selected` of them."""
+        common = self.alike * selected
+        rest, own = things - common, selected - common
+        return common + (rest * (1 - (1 - own / rest) ** self.workers) if rest > 0 else 0.0)
 
 
-def two_level(between: Pattern, load: Load, network: Network) -> tuple[float, float]:
-    """Seconds and mean bytes a rank: summed inside nodes, exchanged by their leaders, handed out.
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Rounds one after the other.
 
-    `between` is the leaders' exchange. As in `collective.nodes`: a dense allreduce and a broadcast
-    inside, in the accumulator's 4 bytes an element.
+    `sent` are bytes, the mean over the ranks; `critical` those of the longest path.
     """
-    ranks, size = network.node_size, 4 * load.n
-    hand_out = Stage(ceil(log2(ranks)), ceil(log2(ranks)), (ranks - 1) / ranks * size, size)
-    inside = Pattern((allreduce(ranks, size), hand_out))
-    seconds = inside.seconds(network.within) + between.seconds(network)
-    return seconds, inside.sent + between.sent / ranks
+
+    rounds: float
+    messages: float
+    sent: float
+    critical: float
+    ring: bool = False  # an allreduce of the backend's
+
+    def times(self, factor: float) -> "Stage":
+        """The same, so many times per step."""
+        return Stage(
+            self.rounds * factor,
+            self.messages * factor,
+            self.sent * factor,
+            self.critical * factor,
+            self.ring,
+        )
 
 
-def exchange_cost(
-    collective: Collective, codec: AnyCodec, load: Load, network: Network
-) -> tuple[float, float, Pattern]:
-    """Seconds, mean bytes a rank, and the pattern of the exchange that the network sees.
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A whole exchange, and how many entries a rank encodes and decodes in it."""
 
-    A dense ring needs no second level: it crosses each node's link once each way.
+    stages: tuple[Stage, ...]
+    encoded: float = 0.0
+    decoded: float = 0.0
+
+    @property
+    def sent(self) -> float:
+        """Bytes that a rank sends, the mean over the ranks."""
+        return sum(stage.sent for stage in self.stages)
+
+    def seconds(self, network: Network) -> float:
+        """On the wire, from the first byte to the last, on the longest path."""
+        return sum(
+            (network.ring if stage.ring and network.ring else network.link).seconds(
+                stage.rounds, stage.messages, stage.critical
+            )
+            for stage in self.stages
+        )
+
+
+def allreduce(workers: int, size: float) -> Stage:
+    """The backend's ring over so many bytes."""
+    share = ring_bytes(size, workers)
+    turns = 2 * (workers - 1) if size else 0
+    return Stage(turns, turns, share, share, ring=True)
+
+
+def gather_numbers(workers: int, numbers: int) -> Stage:
+    """`all_gather_meta` of a few integers, from each to each."""
+    sent = (workers - 1) * numbers * LENGTH
+    return Stage(1, workers - 1, sent, sent)
+
+
+def to_all(workers: int, wire: float) -> Stage:
+    """A payload of such a size to each of the others."""
+    peers, sent = workers - 1, (workers - 1) * (LENGTH + wire)
+    return Stage(rounds(wire), rounds(wire) * peers, sent, sent)
+
+
+def inside_nodes(load: Load, node_size: int) -> Pattern:
+    """What `comm.nodes` adds to the leaders' exchange: a sum and a broadcast inside each node.
+
+    Both in the accumulator's 4 bytes per element.
     """
-    if network.node_size == 1 or isinstance(collective, Dense):
-        flat = pattern(collective, codec, load) if load.workers > 1 else Pattern(())
-        return flat.seconds(network), flat.sent, flat
-    if load.workers % network.node_size:
-        raise RecipeError(f"{load.workers} workers do not fill nodes of {network.node_size}")
-    leaders = replace(load, workers=load.workers // network.node_size)
-    between = pattern(collective, codec, leaders) if leaders.workers > 1 else Pattern(())
-    return *two_level(between, load, network), between
+    size, hops = 4 * load.n, (node_size - 1).bit_length()
+    hand_out = Stage(hops, hops, (node_size - 1) / node_size * size, size)
+    return Pattern((allreduce(node_size, size), hand_out))

@@ -12,8 +12,9 @@ formulas, which leave those out; `docs/papers/communication.md` has both side by
 Indices are taken to be spread evenly over the tensor, and shares over the ranks.
 """
 
+from dataclasses import replace
 from functools import singledispatch
-from math import ceil, log2
+from math import ceil
 
 from thinwire.codec import Pair
 from thinwire.codec.sketch import CountSketch
@@ -27,18 +28,29 @@ from thinwire.collective import (
     SparCML,
     UnionAllReduce,
 )
-from thinwire.collective._touched import LISTS_FROM, ROUND
-from thinwire.collective.oktopk.regions import PROBES
-from thinwire.collective.oktopk.threshold import BINS, DIGIT
-from thinwire.comm.messages import EAGER
-from thinwire.cost.load import Load, Pattern, Stage
+from thinwire.collective.dense import value_bytes
+from thinwire.collective.gtopk import tree_rounds
+from thinwire.collective.oktopk import Counts
+from thinwire.collective.oktopk.regions import Consensus, expected_sums
+from thinwire.collective.oktopk.split import buckets
+from thinwire.collective.oktopk.threshold import histogram_sizes
+from thinwire.collective.touched import asks_lengths, method_of
+from thinwire.comm.messages import LENGTH, rounds
+from thinwire.cost.exchange import (
+    Load,
+    Pattern,
+    Stage,
+    allreduce,
+    gather_numbers,
+    inside_nodes,
+    to_all,
+)
+from thinwire.cost.network import Network
 from thinwire.cost.wire_size import dense_wire_bytes, wire_bytes
 from thinwire.errors import RecipeError
 from thinwire.types import AnyCodec, Codec, Collective
 
-WORD = 8  # bytes of a length, a count or a histogram's bin
-HALF = {"fp32": 4, "fp16": 2, "bf16": 2}
-_BOUNDARY_ROUNDS = 2  # of Ok-Topk's search, where selections are spread out
+WORD = 8  # bytes of a count in a sum
 
 
 @singledispatch
@@ -51,14 +63,14 @@ def pattern(collective: Collective, codec: AnyCodec, load: Load) -> Pattern:
 
 @pattern.register
 def _dense(collective: Dense, codec: AnyCodec, load: Load) -> Pattern:
-    wire = HALF[collective.dtype] * load.n
+    wire = value_bytes(collective.dtype) * load.n
     return Pattern((allreduce(load.workers, wire),), load.n, load.n)
 
 
 @pattern.register
 def _allgather(collective: AllGather, codec: AnyCodec, load: Load) -> Pattern:
     wire = _wire(codec, load, load.k, load.n)
-    return Pattern((_to_all(load.workers, wire),), load.k, load.workers * load.k)
+    return Pattern((to_all(load.workers, wire),), load.k, load.workers * load.k)
 
 
 @pattern.register
@@ -67,11 +79,11 @@ def _gtopk(collective: GTopK, codec: AnyCodec, load: Load) -> Pattern:
 
     The longest path has ⌈log2 P⌉ hops each way.
     """
-    hops = 2 * ceil(log2(load.workers))
+    hops = 2 * tree_rounds(load.workers)
     wire = _wire(codec, load, load.k, load.n)
-    mean = 2 * (load.workers - 1) / load.workers * (WORD + wire)
-    rounds = hops * _rounds(wire)
-    climbed = Stage(rounds, rounds, mean, hops * (WORD + wire))
+    mean = 2 * (load.workers - 1) / load.workers * (LENGTH + wire)
+    turns = hops * rounds(wire)
+    climbed = Stage(turns, turns, mean, hops * (LENGTH + wire))
     # The root decodes and prunes what comes up in each round, and everyone what comes down.
     return Pattern((climbed,), 2 * load.k, (hops / 2 + 1) * load.k)
 
@@ -83,9 +95,8 @@ def _sparcml(collective: SparCML, codec: AnyCodec, load: Load) -> Pattern:
     workers, region = load.workers, load.n / load.workers
     filled = load.union(load.n, load.k) / workers
     dense, sparse = dense_wire_bytes(codec, region), wire_bytes(codec, filled, region)
-    limit = collective.dense_above
-    fills = dense < sparse if limit is None else filled > limit * region
-    total = dense if load.dense or fills else sparse
+    fills = load.dense or collective.goes_dense(filled, region, sparse, dense)
+    total = dense if fills else sparse
     part = dense if load.dense else wire_bytes(codec, load.k / workers, region)
     return Pattern(_owned(workers, part, total), load.k + filled, load.k + workers * filled)
 
@@ -106,8 +117,8 @@ def _union(collective: UnionAllReduce, codec: AnyCodec, load: Load) -> Pattern:
     _, _, union = _blocks(load, collective.block)
     values = union * collective.block
     stages = (
-        *_agreed(load, collective.block),
-        allreduce(load.workers, HALF[collective.dtype] * values),
+        *_agreement(load, collective.block),
+        allreduce(load.workers, value_bytes(collective.dtype) * values),
     )
     return Pattern(stages, values, values)
 
@@ -118,7 +129,7 @@ def _sketch(collective: SketchAllReduce, codec: AnyCodec, load: Load) -> Pattern
     _, _, union = _blocks(load, collective.block)
     values = union * collective.block
     table = 4 * codec.rows * codec.buckets(round(values))
-    stages = (*_agreed(load, collective.block), allreduce(load.workers, table))
+    stages = (*_agreement(load, collective.block), allreduce(load.workers, table))
     return Pattern(stages, load.k, values)
 
 
@@ -133,53 +144,56 @@ def _oktopk(collective: OkTopK, codec: AnyCodec, load: Load) -> Pattern:
     workers, peers = load.workers, load.workers - 1
     part = wire_bytes(_bytes_codec(codec), load.k / workers, load.n / workers) * (load.k > 0)
     split = (
-        Stage(1, peers, peers * WORD, peers * WORD),
-        Stage(ceil(peers / collective.in_flight), peers, peers * part, peers * part),
+        Stage(1, peers, peers * LENGTH, peers * LENGTH),
+        Stage(len(buckets(workers, collective.in_flight)), peers, peers * part, peers * part),
     )
-    digits = 32 // DIGIT  # of a float32
-    threshold = [allreduce(workers, BINS * WORD)] * digits + [meta(workers, 2)]
-    boundaries = [allreduce(workers, (PROBES + 1) * peers * WORD)] * _BOUNDARY_ROUNDS
-    boundaries.append(allreduce(workers, workers * WORD))
+    boundaries = boundary_stages(workers, collective.consensus)
     stages = (
         *split,
-        meta(workers, 6),
-        *(stage.times(1 / collective.threshold_interval) for stage in threshold),
+        gather_numbers(workers, len(Counts._fields)),
+        *(stage.times(1 / collective.threshold_interval) for stage in threshold_stages(workers)),
         *(stage.times(1 / collective.boundary_interval) for stage in boundaries),
-        _to_all(workers, part),
+        to_all(workers, part),
     )
     return Pattern(stages, load.k * (1 + 1 / workers), 2 * load.k)
 
 
-def allreduce(workers: int, size: float) -> Stage:
-    """The backend's ring over so many bytes."""
-    share = 2 * (workers - 1) / workers * size
-    rounds = 2 * (workers - 1) if size else 0
-    return Stage(rounds, rounds, share, share, ring=True)
+def threshold_stages(workers: int) -> list[Stage]:
+    """How Ok-Topk finds a threshold among float32 sums, and how many pass it on each rank."""
+    histograms = [allreduce(workers, WORD * counts) for counts in histogram_sizes(32)]
+    return [*histograms, gather_numbers(workers, 2)]
 
 
-def meta(workers: int, numbers: int) -> Stage:
-    """An allgather of a few numbers, from each to each."""
-    sent = (workers - 1) * numbers * WORD
-    return Stage(1, workers - 1, sent, sent)
+def boundary_stages(workers: int, consensus: Consensus) -> list[Stage]:
+    """How Ok-Topk agrees on its regions."""
+    return [allreduce(workers, WORD * counts) for counts in expected_sums(workers, consensus)]
 
 
-def _rounds(wire: float) -> int:
-    """Of a payload whose receiver does not know its size."""
-    return 1 if wire <= EAGER else 2
+def exchange_cost(
+    collective: Collective, codec: AnyCodec, load: Load, network: Network
+) -> tuple[float, float, Pattern]:
+    """Seconds, mean bytes per rank, and the pattern of the exchange that the network sees.
 
-
-def _to_all(workers: int, wire: float) -> Stage:
-    """A payload of such a size to each of the others."""
-    peers, sent = workers - 1, (workers - 1) * (WORD + wire)
-    return Stage(_rounds(wire), _rounds(wire) * peers, sent, sent)
+    A dense ring needs no second level: it crosses each node's link once each way.
+    """
+    if network.node_size == 1 or isinstance(collective, Dense):
+        flat = pattern(collective, codec, load) if load.workers > 1 else Pattern(())
+        return flat.seconds(network), flat.sent, flat
+    if load.workers % network.node_size:
+        raise RecipeError(f"{load.workers} workers do not fill nodes of {network.node_size}")
+    leaders = replace(load, workers=load.workers // network.node_size)
+    between = pattern(collective, codec, leaders) if leaders.workers > 1 else Pattern(())
+    inside = inside_nodes(load, network.node_size)
+    seconds = inside.seconds(network.within) + between.seconds(network)
+    return seconds, inside.sent + between.sent / network.node_size, between
 
 
 def _owned(workers: int, part: float, total: float) -> tuple[Stage, ...]:
-    """Parts to their owners, sums to all (`collective._shares`)."""
-    return _to_all(workers, part), _to_all(workers, total)
+    """Parts to their owners, sums to all (`collective._owners.reduce_by_owner`)."""
+    return to_all(workers, part), to_all(workers, total)
 
 
-def _blocks(load: Load, block: int) -> tuple[float, float, float]:
+def _blocks(load: Load, block: int) -> tuple[int, float, float]:
     """How many blocks there are, those that a rank touches, and those that any does."""
     blocks = ceil(load.n / block)
     picks = load.k / load.width
@@ -189,24 +203,14 @@ def _blocks(load: Load, block: int) -> tuple[float, float, float]:
     return blocks, mine, load.union(blocks, mine)
 
 
-def _agreed(load: Load, block: int) -> tuple[Stage, ...]:
-    """How `collective._union` finds the blocks that anyone touches: whichever takes least.
-
-    It counts a round as so many bytes, whatever the network, and so does this.
-    """
+def _agreement(load: Load, block: int) -> tuple[Stage, ...]:
+    """How the ranks find the blocks that anyone touches (`collective.touched`)."""
     workers = load.workers
     blocks, mine, _ = _blocks(load, block)
-    bitmap = ceil(blocks / 8)
-    flags = blocks * (1 if workers < 256 else 4)
-    gathered, summed = (workers - 1) * bitmap, 2 * (workers - 1) / workers * flags
-    asked: tuple[Stage, ...] = ()
-    if blocks >= LISTS_FROM:
-        asked = (meta(workers, 1),)
-        if (workers - 1) * mine * 4 <= min(gathered, summed):
-            return *asked, _to_all(workers, 4 * mine)
-    if summed + 2 * (workers - 1) * ROUND < gathered + ROUND:
-        return *asked, allreduce(workers, flags)
-    return *asked, _to_all(workers, bitmap)
+    asks = asks_lengths(blocks)
+    method, size = method_of(workers, blocks, mine if asks else None)
+    agreed = allreduce(workers, size) if method == "flags" else to_all(workers, size)
+    return (gather_numbers(workers, 1), agreed) if asks else (agreed,)
 
 
 def _wire(codec: AnyCodec, load: Load, count: float, rows: float) -> float:

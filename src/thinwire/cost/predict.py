@@ -7,10 +7,9 @@ from math import ceil
 from thinwire.collective import AllGather, Dense, GTopK, OkTopK
 from thinwire.cost.buckets import PlannedUnit, Shape, units_of
 from thinwire.cost.curves import Chooses, Costs, Curve, Recipe
-from thinwire.cost.exchange import exchange_cost
-from thinwire.cost.load import Load, Pattern
+from thinwire.cost.exchange import Load, Pattern, gather_numbers
 from thinwire.cost.network import Network
-from thinwire.cost.patterns import meta, pattern
+from thinwire.cost.patterns import exchange_cost, pattern
 from thinwire.settings import target_count
 from thinwire.sparsify import BlockTopK, Everything, HashedSlots
 
@@ -68,7 +67,7 @@ def predict(
     theirs, and how much the ranks' selections have in common.
     """
     units = units_of(shapes, recipe.unit, recipe.bypass, work)
-    agreement = Pattern((meta(workers, 2),))  # that no rank found NaN, at the end of each step
+    agreement = Pattern((gather_numbers(workers, 2),))  # each step ends by asking for NaN
 
     def step(share: float, sign: int) -> tuple[float, list[UnitCost]]:
         paid = [unit_cost(recipe, unit, workers, network, costs, share) for unit in units]

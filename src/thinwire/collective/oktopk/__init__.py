@@ -5,16 +5,24 @@ Li and Hoefler, "Near-optimal sparse allreduce for distributed deep learning", P
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, get_args
+from typing import ClassVar, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from thinwire.collective.oktopk import regions as _regions
-from thinwire.collective.oktopk import threshold as _threshold
 from thinwire.collective.oktopk.balance import Shares, gather
-from thinwire.collective.oktopk.regions import Consensus, Regions
+from thinwire.collective.oktopk.regions import Consensus, Regions, agree_on_regions
 from thinwire.collective.oktopk.split import Split, split_and_reduce
+from thinwire.collective.oktopk.threshold import (
+    NO_THRESHOLD,
+    count_passing,
+    keep,
+    kth_largest,
+    magnitude_bits,
+    quotas,
+    recall_threshold,
+    remember_threshold,
+)
 from thinwire.errors import RecipeError
 from thinwire.kernels.region_reduce import common, region_reduce
 from thinwire.settings import check_density, target_count
@@ -40,10 +48,9 @@ class OkTopK:
        exact: a region is summed before it is pruned, so an index survives with all or nothing.
 
     Deviations, each explained where it is made: the summed selections are cut, not each rank's
-    own (`_oktopk_regions.agree`); regions are owned where much of them was selected (`_rotated`);
-    the threshold comes from histograms of bits, not from a gather of all values
-    (`_oktopk_threshold.kth_largest`); shares are balanced also where the rule of four times the
-    mean would break the bound (`_oktopk_balance.Shares.plan`).
+    own (`agree_on_regions`); regions are owned where much of them was selected; the threshold
+    comes from histograms of bits, not from a gather of all values (`kth_largest`); shares are
+    balanced also where the rule of four times the mean would break the bound (`Shares.plan`).
 
     The count. A step that evaluates takes exactly k (or all there are, if fewer). In between it is
     what reaches the old threshold; outside [`low`·k, `high`·k] the threshold is evaluated anew in
@@ -116,13 +123,12 @@ class OkTopK:
 
     def _regions(self, mine: Sparse, ctx: StepContext) -> Regions:
         """The regions of this step: remembered, or agreed upon now."""
-        known = _regions.recall(
-            ctx.memory, mine.numel, ctx.comm.size, ctx.step, self.boundary_interval
-        )
+        comm, memory = ctx.comm, ctx.memory
+        known = Regions.recall(memory, mine.numel, comm.size, ctx.step, self.boundary_interval)
         if known is not None:
             return known
-        regions = _regions.agree(mine, ctx.comm, self.consensus)
-        _regions.remember(regions, ctx.memory, ctx.step)
+        regions = agree_on_regions(mine, comm, self.consensus)
+        regions.remember(memory, ctx.step)
         return regions
 
     def _select(self, split: Split, regions: Regions, ctx: StepContext) -> tuple[Sparse, Shares]:
@@ -131,61 +137,67 @@ class OkTopK:
         All that is decided here is decided from numbers that every rank has.
         """
         reduced, comm = split.reduced, ctx.comm
-        bits = _threshold.magnitude_bits(reduced.values)
-        known = _threshold.recall(ctx.memory, reduced.values, ctx.step, self.threshold_interval)
-        news = [split.added.count, split.sent, split.load, reduced.count]
-        news += _threshold.passing(bits, known)
-        selected, sent, loads, sums, above, tied = _columns(comm.all_gather_meta(news))
+        bits = magnitude_bits(reduced.values)
+        known = recall_threshold(ctx.memory, reduced.values, ctx.step, self.threshold_interval)
+        mine = [split.added.count, split.sent, split.load, reduced.count]
+        mine += count_passing(bits, known)
+        counts = Counts(*_columns(comm.all_gather_meta(mine)))
         # One index may be everyone's choice: P entries that no boundary can part.
-        if max(loads) > self.imbalance * sum(loads) / comm.size + comm.size:
-            _regions.forget(ctx.memory)
+        if max(counts.loads) > self.imbalance * sum(counts.loads) / comm.size + comm.size:
+            Regions.forget(ctx.memory)
 
-        wanted = min(target_count(split.added.numel, self.density, ctx.density), sum(sums))
-        if wanted == sum(sums):  # no threshold is needed, nor learnt
-            threshold, above, ties = _threshold.NONE, sums, [0] * comm.size
+        sums = sum(counts.reduced)
+        wanted = min(target_count(split.added.numel, self.density, ctx.density), sums)
+        if wanted == sums:  # no threshold is needed, nor learnt
+            threshold, above, ties = NO_THRESHOLD, counts.reduced, [0] * comm.size
         else:
-            passing = (above, tied)
-            threshold, above, ties = self._agree(bits, known, passing, wanted, reduced, ctx)
-        kept = _threshold.keep(bits, threshold, ties[comm.rank])
+            threshold, above, ties = self._threshold(bits, known, counts, wanted, reduced, ctx)
+        kept = keep(bits, threshold, ties[comm.rank])
         survivors = Sparse(reduced.indices[kept], reduced.values[kept], reduced.numel)
         owners = [regions.owner(region) for region in range(comm.size)]
         shares = Shares.plan(
             counts=[above[rank] + ties[rank] for rank in owners],
-            sent=[sent[rank] for rank in owners],
-            selected=max(selected),
+            sent=[counts.sent[rank] for rank in owners],
+            selected=max(counts.selected),
             balance_above=self.balance_above,
         )
         return survivors, shares
 
-    def _agree(
+    def _threshold(
         self,
         bits: Tensor,
         known: int | None,
-        passing: tuple[list[int], list[int]],
+        counts: "Counts",
         wanted: int,
         reduced: Sparse,
         ctx: StepContext,
     ) -> tuple[int, list[int], list[int]]:
-        """The threshold of this step, and by ranks how many are above it and how many ties stay.
-
-        `passing` is how many are above the `known` threshold and how many equal it.
-        """
-        above, tied = passing
+        """The threshold of this step, and by ranks how many are above it and how many ties stay."""
+        above, tied = counts.above, counts.tied
         count = sum(above) + sum(tied)
         if known is not None and sum(above) <= wanted <= count:
             # Still the k-th largest of all; ties, of which there may be many, fill up to k.
-            return known, above, _threshold.quotas(tied, wanted - sum(above))
+            return known, above, quotas(tied, wanted - sum(above))
         serves = known is not None and self.low * wanted <= count <= self.high * wanted
-        most = math.floor(self.cap * wanted) if serves else wanted
-        if known is not None and serves and count <= most:
+        if known is not None and serves and count <= self.cap * wanted:
             return known, above, tied
-        if most == 0:
-            return 0, above, tied  # nobody has anything
-        threshold = _threshold.kth_largest(bits, most, ctx.comm)
+        most = math.floor(self.cap * wanted) if serves else wanted
+        threshold = kth_largest(bits, most, ctx.comm)
         if not serves:
-            _threshold.remember(threshold, reduced.values, ctx.memory, ctx.step)
-        above, tied = _columns(ctx.comm.all_gather_meta(_threshold.passing(bits, threshold)))
-        return threshold, above, _threshold.quotas(tied, most - sum(above))
+            remember_threshold(threshold, reduced.values, ctx.memory, ctx.step)
+        above, tied = _columns(ctx.comm.all_gather_meta(count_passing(bits, threshold)))
+        return threshold, above, quotas(tied, most - sum(above))
+
+
+class Counts(NamedTuple):
+    """What the ranks tell each other between the two phases: numbers of entries, by rank."""
+
+    selected: list[int]
+    sent: list[int]  # to other regions
+    loads: list[int]  # added up, before equal indices became one
+    reduced: list[int]  # sums
+    above: list[int]  # sums above the known threshold
+    tied: list[int]  # sums that equal it
 
 
 def _elements(s: Selection) -> Sparse:

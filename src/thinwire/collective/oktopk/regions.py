@@ -13,6 +13,7 @@ Consensus = Literal["histogram", "average"]
 
 NEVER = -1  # in place of the step at which something was evaluated
 PROBES = 64  # into so many pieces each boundary's range is cut, until it is found
+_EXPECTED_ROUNDS = 2  # until all boundaries are found, where selections are spread out
 _TOLERANCE = 32  # a boundary may be off by this part of a region's share
 
 
@@ -26,6 +27,29 @@ class Regions:
 
     edges: tuple[int, ...]
     shift: int = 0
+
+    @classmethod
+    def recall(
+        cls, memory: State, numel: int, ranks: int, step: int, interval: int
+    ) -> "Regions | None":
+        """The remembered regions, if they fit this tensor and this P and are not too old."""
+        edges = memory["edges"].tolist() if "edges" in memory else []
+        if len(edges) != ranks + 1 or edges[-1] != numel:
+            return None
+        agreed_at = int(memory["edges_at"])
+        fresh = agreed_at != NEVER and 0 <= step - agreed_at < interval
+        return cls(tuple(edges), int(memory["shift"])) if fresh else None
+
+    def remember(self, memory: State, step: int) -> None:
+        """Keep the regions in the unit's memory; what is kept is the same on every rank."""
+        memory["edges"] = torch.tensor(self.edges)
+        memory["shift"] = torch.tensor(self.shift)
+        memory["edges_at"] = torch.tensor(step)
+
+    @staticmethod
+    def forget(memory: State) -> None:
+        """Let the next step agree on regions anew."""
+        memory["edges_at"] = torch.tensor(NEVER)
 
     @property
     def count(self) -> int:
@@ -68,28 +92,7 @@ class Regions:
         return Sparse(indices, values, self.edges[-1])
 
 
-def recall(memory: State, numel: int, ranks: int, step: int, interval: int) -> Regions | None:
-    """The remembered regions, if they fit this tensor and this P and are not too old."""
-    edges = memory["edges"].tolist() if "edges" in memory else []
-    age = step - int(memory["edges_at"]) if edges else 0
-    if len(edges) != ranks + 1 or edges[-1] != numel or not 0 <= age < interval:
-        return None
-    return None if int(memory["edges_at"]) == NEVER else Regions(tuple(edges), int(memory["shift"]))
-
-
-def remember(regions: Regions, memory: State, step: int) -> None:
-    """Keep the regions in the unit's memory; what is kept is the same on every rank."""
-    memory["edges"] = torch.tensor(regions.edges)
-    memory["shift"] = torch.tensor(regions.shift)
-    memory["edges_at"] = torch.tensor(step)
-
-
-def forget(memory: State) -> None:
-    """Let the next step agree on regions anew."""
-    memory["edges_at"] = torch.tensor(NEVER)
-
-
-def agree(s: Sparse, comm: Communicator, consensus: Consensus) -> Regions:
+def agree_on_regions(s: Sparse, comm: Communicator, consensus: Consensus) -> Regions:
     """Regions that balance what the ranks selected, the same on every rank.
 
     Ok-Topk, section 3.1.1, and Algorithm 1, lines 5-7. There each rank cuts its own selection
@@ -145,6 +148,13 @@ def _quantiles(s: Sparse, comm: Communicator) -> Tensor:
         close_enough = over - under <= selected // (_TOLERANCE * ranks)
         if bool((close_enough | (high - low <= 1)).all()):
             return torch.where(over < -under, high, low).cummax(0).values
+
+
+def expected_sums(ranks: int, consensus: Consensus) -> list[int]:
+    """How many numbers `agree_on_regions` adds up, sum by sum, where selections are spread out."""
+    if consensus == "average":
+        return [ranks - 1]
+    return [*[(ranks - 1) * (PROBES + 1)] * _EXPECTED_ROUNDS, ranks]
 
 
 def _rotated(regions: Regions, s: Sparse, comm: Communicator) -> Regions:

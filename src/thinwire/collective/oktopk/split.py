@@ -59,22 +59,28 @@ def split_and_reduce(
     return Split(reduced, added, s.count - parts[here].count, load)
 
 
+def buckets(ranks: int, in_flight: int) -> list[range]:
+    """The distances to the other ranks, those together whose messages are under way together."""
+    distances = range(1, ranks)
+    return [distances[i : i + in_flight] for i in range(0, ranks - 1, in_flight)]
+
+
 def _arriving(
     wires: dict[int, Tensor], device: torch.device, in_flight: int, ctx: StepContext
 ) -> Iterator[list[Tensor]]:
     """What the others send, bucket by bucket, in the order of distances; the next is under way."""
     comm = ctx.comm
-    distances = range(1, comm.size)
-    buckets = [distances[i : i + in_flight] for i in range(0, comm.size - 1, in_flight)]
+    rounds = buckets(comm.size, in_flight)
 
     def start(bucket: range) -> Waitable:
-        to, of = ([(comm.rank + side * d) % comm.size for d in bucket] for side in (1, -1))
-        return comm.start({r: wires[r] for r in to}, {r: buffers[r] for r in of})
+        targets = [(comm.rank + d) % comm.size for d in bucket]
+        sources = [(comm.rank - d) % comm.size for d in bucket]
+        return comm.start({r: wires[r] for r in targets}, {r: buffers[r] for r in sources})
 
     with ctx.phase("exchange"):
         buffers = announced(wires, wires.keys(), device, ctx)
-        under_way = start(buckets[0]) if buckets else None
-    for bucket, following in zip_longest(buckets, buckets[1:]):
+        under_way = start(rounds[0]) if rounds else None
+    for bucket, following in zip_longest(rounds, rounds[1:]):
         with ctx.phase("exchange"):
             assert under_way is not None
             under_way.wait()

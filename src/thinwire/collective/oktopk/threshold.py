@@ -7,7 +7,7 @@ from torch import Tensor
 
 from thinwire.types import Communicator, State
 
-NONE = -1  # below the bits of every number, zero included
+NO_THRESHOLD = -1  # below the bits of every number, zero included
 DIGIT = 8  # bits found in one round
 BINS = 1 << DIGIT
 _INTEGERS = {torch.float32: torch.int32, torch.float64: torch.int64}
@@ -22,21 +22,21 @@ def magnitude_bits(values: Tensor) -> Tensor:
     return values.contiguous().view(integer) & torch.iinfo(integer).max
 
 
-def recall(memory: State, like: Tensor, step: int, interval: int) -> int | None:
+def recall_threshold(memory: State, like: Tensor, step: int, interval: int) -> int | None:
     """The bits of the remembered threshold in the dtype of `like`, if it is not too old."""
     if "threshold" not in memory or not 0 <= step - int(memory["threshold_at"]) < interval:
         return None
     return int(magnitude_bits(memory["threshold"].to(like.dtype)))
 
 
-def remember(threshold: int, like: Tensor, memory: State, step: int) -> None:
+def remember_threshold(threshold: int, like: Tensor, memory: State, step: int) -> None:
     """Keep the threshold in the unit's memory, as a number, not as bits."""
     bits = torch.tensor(threshold, dtype=_INTEGERS[like.dtype])
     memory["threshold"] = bits.view(like.dtype)
     memory["threshold_at"] = torch.tensor(step)
 
 
-def passing(bits: Tensor, threshold: int | None) -> list[int]:
+def count_passing(bits: Tensor, threshold: int | None) -> list[int]:
     """How many are above the threshold, and how many equal it."""
     if threshold is None:
         return [0, 0]
@@ -51,18 +51,26 @@ def kth_largest(bits: Tensor, k: int, comm: Communicator) -> int:
     which bin the k-th lies, and go on with the elements in that bin. Four allreduces of 256
     counts for float32, eight for float64, however many values there are.
     """
-    found = 0
-    shift = torch.iinfo(bits.dtype).bits
-    while shift > 0:
-        shift -= DIGIT
+    kth = 0
+    for shift in _shifts(torch.iinfo(bits.dtype).bits):
         digits = (bits >> shift) & (BINS - 1)
         counts = comm.all_reduce(torch.bincount(digits, minlength=BINS))
         at_least = counts.flip(0).cumsum(0).flip(0)  # in this bin or a larger one
         digit = int((at_least >= k).sum()) - 1
         k -= int(at_least[digit] - counts[digit])
         bits = bits[digits == digit]
-        found |= digit << shift
-    return found
+        kth |= digit << shift
+    return kth
+
+
+def histogram_sizes(bits: int) -> list[int]:
+    """How many counts `kth_largest` adds up, digit by digit, of integers with so many bits."""
+    return [BINS for _ in _shifts(bits)]
+
+
+def _shifts(bits: int) -> range:
+    """Where each digit begins, the highest first."""
+    return range(bits - DIGIT, -1, -DIGIT)
 
 
 def quotas(tied: Sequence[int], room: int) -> list[int]:

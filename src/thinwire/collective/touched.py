@@ -1,14 +1,17 @@
 """The blocks that any rank touches: how the ranks agree on them, and where each finds its own."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from thinwire.collective._blocks import block_count, in_blocks
+from thinwire.comm.messages import ring_bytes
 from thinwire.kernels.pack_bits import pack_bits, packed_bytes, unpack_bits
 from thinwire.types import Selection, Sparse, StepContext
 
+Method = Literal["lists", "flags", "bitmaps"]
 LISTS_FROM = 1 << 18  # blocks: below, no list saves more than it takes to ask how long they are
 ROUND = 16 << 10  # bytes that a link of 1 to 10 Gbit/s carries in a round's latency, about
 
@@ -52,38 +55,63 @@ def agree(s: Selection, block: int, ctx: StepContext) -> TouchedBlocks:
         return TouchedBlocks(own, Sparse(slots, own.values, blocks.numel() * block), blocks, block)
 
 
-def _touched_by_any(mine: Tensor, blocks: int, ctx: StepContext) -> Tensor:
-    """Ascending numbers of the blocks that are some rank's, given this one's in order.
+def asks_lengths(blocks: int) -> bool:
+    """Whether blocks are so many that it pays to ask first how long the ranks' lists are."""
+    return blocks >= LISTS_FROM
 
-    Bitmaps are gathered, or flags added, or lists gathered, whichever takes least (NCCL has no
-    bitwise OR). All costs follow from what all ranks know: P, the number of blocks, and, where
-    these are so many that asking pays, the length of the longest list.
+
+def method_of(ranks: int, blocks: int, longest: float | None = None) -> tuple[Method, float]:
+    """How the ranks agree on their blocks, and the bytes of the tensor that each of them brings.
+
+    Lists and bitmaps are gathered, flags are added up (NCCL has no bitwise OR): whichever takes
+    least. It follows from what all ranks know: P, the number of blocks, and, if it was asked for,
+    the length of the longest list. The cost model chooses by this function too.
     """
-    ranks = ctx.comm.size
-    count = torch.uint8 if ranks < 256 else torch.int32  # holds a sum over all ranks
-    gather_bytes = (ranks - 1) * packed_bytes(blocks, 1)
-    sum_bytes = 2 * (ranks - 1) * blocks * count.itemsize // ranks
-    if blocks >= LISTS_FROM:
-        narrow = torch.int32 if blocks <= 2**31 else torch.int64
+    bitmap, flags = packed_bytes(blocks, 1), blocks * _flag_dtype(ranks).itemsize
+    gather_bytes, sum_bytes = (ranks - 1) * bitmap, ring_bytes(flags, ranks)
+    if longest is not None:
+        lists = longest * _list_dtype(blocks).itemsize
+        if (ranks - 1) * lists <= min(gather_bytes, sum_bytes):
+            return "lists", lists
+    # Flags go round a ring; what is gathered goes from each to each, in one round.
+    if sum_bytes + 2 * (ranks - 1) * ROUND < gather_bytes + ROUND:
+        return "flags", flags
+    return "bitmaps", bitmap
+
+
+def _touched_by_any(mine: Tensor, blocks: int, ctx: StepContext) -> Tensor:
+    """Ascending numbers of the blocks that are some rank's, given this one's in order."""
+    comm, longest = ctx.comm, None
+    if asks_lengths(blocks):
         with ctx.phase("exchange"):
-            longest = max(length for (length,) in ctx.comm.all_gather_meta([mine.numel()]))
-            if (ranks - 1) * longest * narrow.itemsize <= min(gather_bytes, sum_bytes):
-                lists = ctx.comm.all_gather(mine.to(narrow))
-                touched: Tensor = torch.unique(torch.cat(lists))
-                return touched.to(torch.int64)
+            longest = max(length for (length,) in comm.all_gather_meta([mine.numel()]))
+    method, _ = method_of(comm.size, blocks, longest)
+    if method == "lists":
+        with ctx.phase("exchange"):
+            lists = comm.all_gather(mine.to(_list_dtype(blocks)))
+            touched: Tensor = torch.unique(torch.cat(lists))
+            return touched.to(torch.int64)
     with ctx.phase("encode"):
         flags = torch.zeros(blocks, dtype=torch.int32, device=mine.device)
         flags[mine] = 1
-    # Added up they go round a ring, gathered from each to each.
-    if sum_bytes + 2 * (ranks - 1) * ROUND < gather_bytes + ROUND:
+    if method == "flags":
         with ctx.phase("exchange"):
-            return ctx.comm.all_reduce(flags.to(count)).nonzero().flatten()
+            return comm.all_reduce(flags.to(_flag_dtype(comm.size))).nonzero().flatten()
     with ctx.phase("encode"):
         bitmap = pack_bits(flags, 1)
     with ctx.phase("exchange"):
-        bitmaps = ctx.comm.all_gather(bitmap)
+        bitmaps = comm.all_gather(bitmap)
     with ctx.phase("decode"):
         union = bitmaps[0].clone()
         for other in bitmaps[1:]:
             union |= other
         return unpack_bits(union, blocks, 1).nonzero().flatten()
+
+
+def _list_dtype(blocks: int) -> torch.dtype:
+    return torch.int32 if blocks <= 2**31 else torch.int64
+
+
+def _flag_dtype(ranks: int) -> torch.dtype:
+    """Holds a sum over all ranks."""
+    return torch.uint8 if ranks < 256 else torch.int32
