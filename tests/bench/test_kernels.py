@@ -123,6 +123,7 @@ def test_threads_sizes_and_densities_multiply() -> None:
         (Settings(n=(1 << 50,)), "GiB"),
         (Settings(density=(0.1, 0.0)), "density=0.0"),
         (Settings(threads=(0,)), "threads="),
+        (Settings(threads=(1, 99_999)), "threads=99999 must be from 1 to"),
     ],
 )
 def test_what_cannot_work_is_refused(settings: Settings, what: str) -> None:

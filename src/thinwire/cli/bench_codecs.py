@@ -10,6 +10,7 @@ from thinwire.bench.timing import Watcher
 from thinwire.cli.console import carry_out, table
 from thinwire.cli.options import Densities, JsonPath, PngPath, Seconds
 from thinwire.cli.parse import elements, listed, number, split, whole
+from thinwire.report.charts.png import refuse_without_matplotlib, save_sheet
 from thinwire.results.file import ResultFile, Row
 
 HEADINGS = ("bits", "entropy", "distance", "encode M/s", "decode M/s", "error")
@@ -41,9 +42,7 @@ def codecs(
     png_path: PngPath = None,
 ) -> None:
     """Measure every codec: bits, beside the entropy, speed on one core, and error."""
-    from thinwire.bench.codecs.plot import draw
     from thinwire.bench.codecs.run import Settings, plan, run
-    from thinwire.report.charts.png import refuse_without_matplotlib
 
     settings = Settings(
         index=split(index),
@@ -72,7 +71,9 @@ def codecs(
 
     carry_out(total, measure, show_all)
     if png_path is not None:
-        draw(results.rows, png_path)
+        from thinwire.report.figures.codecs import codec_bits
+
+        save_sheet(codec_bits(results.rows), png_path)
 
 
 def show(console: Console, rows: list[Row]) -> None:

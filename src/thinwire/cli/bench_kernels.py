@@ -9,6 +9,7 @@ from thinwire.bench.timing import Watcher
 from thinwire.cli.console import carry_out, table
 from thinwire.cli.options import Densities, JsonPath, PngPath, Seconds
 from thinwire.cli.parse import elements, listed, number, whole
+from thinwire.report.charts.png import refuse_without_matplotlib, save_sheet
 from thinwire.results.file import ResultFile, Row
 
 HEADINGS = ("op", "impl", "n", "density", "threads", "ms", "iqr", "floor ms", "ratio", "first s")
@@ -29,9 +30,7 @@ def kernels(
     png_path: PngPath = None,
 ) -> None:
     """Time every kernel, beside its floor and the same work in torch operations."""
-    from thinwire.bench.kernels.plot import draw
     from thinwire.bench.kernels.run import Settings, cold_caches, default_device, plan, run
-    from thinwire.report.charts.png import refuse_without_matplotlib
 
     settings = Settings(
         device=device or default_device(),
@@ -56,7 +55,9 @@ def kernels(
             shown.add_row(*_cells(row))
         console.print(shown)
         if png_path is not None:
-            draw(results.rows, png_path)
+            from thinwire.report.figures.kernels import kernel_ratios
+
+            save_sheet(kernel_ratios(results.rows), png_path)
 
     carry_out(len(cases), measure, show)
 

@@ -28,7 +28,7 @@ from thinwire.bench.kernels.timing import Stepped, measure, measure_floors
 from thinwire.bench.timing import Spread, Watcher
 from thinwire.errors import ThinwireError
 from thinwire.kernels import chosen
-from thinwire.machine import available_memory_gib
+from thinwire.machine import available_memory_gib, usable_cores
 from thinwire.results.file import ResultFile, Row
 
 OPS: tuple[Op, ...] = (*KERNELS, *ENCODE)
@@ -166,8 +166,11 @@ def _refuse_impossible(settings: Settings) -> None:
     for density in settings.density:
         if not 0 < density < 1:
             raise ThinwireError(f"density={density} must be between 0 and 1")
-    if min(settings.threads) < 1:
-        raise ThinwireError(f"threads={settings.threads} must be at least 1")
+    for threads in settings.threads:
+        if not 1 <= threads <= usable_cores():
+            raise ThinwireError(
+                f"threads={threads} must be from 1 to {usable_cores()}, the cores of this machine"
+            )
     needed = COPIES * 4 * max(settings.n) / 2**30
     free = available_memory_gib()
     if settings.device == "cuda":

@@ -80,6 +80,7 @@ def bar_chart(
 
 
 def _draw_bar(axes: Axes, row: int, bar: Bar, parts: dict[str, str]) -> None:
+    """The text stands behind the bar, or at the bar's end where there is no room behind it."""
     end = axes.get_xlim()[1]
     start = 0.0
     for part in [part for part in parts if part in bar.lengths]:
@@ -87,15 +88,18 @@ def _draw_bar(axes: Axes, row: int, bar: Bar, parts: dict[str, str]) -> None:
         patches = axes.barh(row, length, left=start, height=0.72, color=LIGHT[parts[part]])
         mark_series(patches[0], "bar", bar.series)
         start += length
-    cut = start > end
+    behind = (1 - start / end) * axes.get_position().width * WIDTH + RIGHT  # inches
+    inside = behind < LETTER * (len(bar.text) + 1)
     text = axes.annotate(
         bar.text,
         (min(start, end), row),
-        xytext=(-4 if cut else 4, 0),
+        xytext=(-4 if inside else 4, 0),
         textcoords="offset points",
-        ha="right" if cut else "left",
+        ha="right" if inside else "left",
         va="center_baseline",
-        color=LIGHT["paper" if cut else "ink"],
+        color=LIGHT["paper" if inside else "ink"],
+        # A bound that crosses the text stays behind it.
+        bbox=None if inside else {"facecolor": LIGHT["paper"], "edgecolor": "none", "pad": 0.5},
     )
     mark_series(text, "bar", bar.series)
 

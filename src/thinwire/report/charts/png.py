@@ -1,16 +1,22 @@
-"""Figures as PNG files."""
+"""Figures as PNG files, in the light colours. Importing this module needs no matplotlib."""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
+from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thinwire.errors import ThinwireError
+from thinwire.report.charts.palette import LIGHT
 from thinwire.report.kinds import by_kind
 from thinwire.results.file import Row
 
 if TYPE_CHECKING:
     from thinwire.report.charts.drawing import Plot
+
+FILE_DPI, SHEET_DPI = 200, 100
+SHEET_COLUMNS = 4
 
 
 def refuse_without_matplotlib() -> None:
@@ -27,12 +33,31 @@ def save_figures(rows: Iterable[Row], folder: Path) -> list[Path]:
 
 
 def save(plots: Iterable["Plot"], folder: Path) -> list[Path]:
-    """One file a figure."""
-    from thinwire.report.charts.svg import png
-
+    """One file for each figure."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for plot in plots:
         paths.append(folder / f"{plot.name}.png")
-        paths[-1].write_bytes(png(plot.figure))
+        plot.figure.savefig(paths[-1], dpi=FILE_DPI)
     return paths
+
+
+def save_sheet(plots: Iterable["Plot"], path: Path) -> None:
+    """All figures, which are equally wide, in one file; no file where there are none."""
+    from PIL import Image  # matplotlib needs it too
+
+    images = []
+    for plot in plots:
+        plot.figure.savefig(file := BytesIO(), format="png", dpi=SHEET_DPI)
+        images.append(Image.open(file))
+    if not images:
+        return
+    width = images[0].width
+    rows = [images[i : i + SHEET_COLUMNS] for i in range(0, len(images), SHEET_COLUMNS)]
+    heights = [max(image.height for image in row) for row in rows]
+    sheet = Image.new("RGB", (len(rows[0]) * width, sum(heights)), LIGHT["paper"])
+    for row, top in zip(rows, accumulate([0, *heights[:-1]]), strict=True):
+        for column, image in enumerate(row):
+            sheet.paste(image, (column * width, top))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(path, optimize=True)

@@ -2,14 +2,13 @@
 
 import re
 from html import escape
-from io import BytesIO, StringIO
+from io import StringIO
 
 import matplotlib
 from matplotlib.figure import Figure
 
 from thinwire.report.charts.palette import LIGHT
 
-PNG_DPI = 200
 _NAMES = {value: name for name, value in LIGHT.items()}
 _COLOUR = re.compile("|".join(_NAMES))
 
@@ -52,10 +51,3 @@ def _shorter(path: re.Match[str]) -> str:
     """A path on one line, with a hundredth of a point for its precision."""
     rounded = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.2f}", path[1])
     return f' d="{" ".join(rounded.split())}"'
-
-
-def png(figure: Figure) -> bytes:
-    """In the light colours."""
-    out = BytesIO()
-    figure.savefig(out, format="png", dpi=PNG_DPI)
-    return out.getvalue()

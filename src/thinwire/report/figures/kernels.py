@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from thinwire.format import duration
+from thinwire.format import duration, short
 from thinwire.report.charts.bars import Bar, bar_chart
 from thinwire.report.charts.drawing import Axis, Plot
 from thinwire.report.charts.lines import Line, line_chart
@@ -17,6 +17,11 @@ SHOWN_RATIO = 10.0  # longer bars are cut: what matters is how near the others c
 def kernel_figures(rows: Sequence[Row], look: Mapping[str, Look]) -> Iterator[Plot]:
     for panel in panels(rows, ("op", "payloads", "device", "threads", "density")):
         yield from _times(panel, look)
+    yield from kernel_ratios(rows)
+
+
+def kernel_ratios(rows: Sequence[Row]) -> Iterator[Plot]:
+    """Only the ratios to the floor: every operation at its largest n."""
     for panel in panels(rows, ("device", "threads", "density")):
         yield from _ratios(panel)
 
@@ -42,7 +47,6 @@ def _times(panel: Panel, look: Mapping[str, Look]) -> Iterator[Plot]:
 
 
 def _ratios(panel: Panel) -> Iterator[Plot]:
-    """Every operation at its largest n."""
     largest: dict[tuple[str, str], Row] = {}
     for row in panel.rows:
         payloads = row.get("payloads")
@@ -50,8 +54,11 @@ def _ratios(panel: Panel) -> Iterator[Plot]:
         if row["ratio"] is not None and (key not in largest or row["n"] >= largest[key]["n"]):
             largest[key] = row
     bars = [
-        Bar(impl, f"{op}, {impl}", {"ratio": row["ratio"]}, f"{row['ratio']:.2f}")
+        Bar(
+            impl, f"{op}, {impl}", {"ratio": ratio}, f"{ratio:.2f}" if ratio < 100 else short(ratio)
+        )
         for (op, impl), row in sorted(largest.items())
+        for ratio in [row["ratio"]]
     ]
     yield from bar_chart(
         panel.title("Ratio to the floor"),
