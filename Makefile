@@ -1,9 +1,10 @@
 # Two commands: `make demo` shows it, `make test` proves it. Both install what they need into .venv.
+# While you work: `make quick`, `make lint`, `make docs`.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup system demo test lint bench docs clean
+.PHONY: setup system demo test quick examples lint docs bench clean
 
 setup: $(STAMP)
 
@@ -18,15 +19,30 @@ demo: setup
 test: setup system
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+QUICK := tests/contracts/test_quick.py tests/test_types.py tests/cookbook tests/feedback \
+  tests/sparsify/test_contract.py tests/codec/test_registry.py
+
+# Under 90 s on 2 cores: laws 1 and 2 at P = 1, 2, 3 for every piece and recipe, and the unit tests
+# of what needs no processes.
+quick: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(QUICK)
+
+# Every file in examples/, with two processes. `make test` runs them too.
+examples: setup
+	$(BIN)/python -m pytest tests/test_examples.py
+
 # iproute2 and Chromium, where they may be installed; the tests that need them skip without.
 system:
 	@scripts/system-packages
 
 lint: setup
-	$(BIN)/ruff check src tests examples
-	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples scripts
+	$(BIN)/ruff format --check src tests examples scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup
+	$(BIN)/sphinx-build -q -W -b html docs docs/_build/html
 
 # All of docs/results but the GPU's and convergence-*.json, in about half an hour on an idle machine
 # with 2 cores. Shaped links need root and iproute2; without them use --rates none.
@@ -69,9 +85,6 @@ bench: setup
 	$(BIN)/thinwire bench kernels --device cpu --n 25.6m --density 0.001,0.01 --threads 1,2 \
 	  --json $(RESULTS)/kernels-cpu.json --png $(RESULTS)/kernels-cpu.png
 	$(BIN)/thinwire bench codecs --json $(RESULTS)/codecs.json --png $(RESULTS)/codecs.png
-
-docs: setup
-	$(BIN)/sphinx-build -q -W -b html docs docs/_build/html
 
 clean:
 	rm -rf .venv build dist docs/_build

@@ -33,7 +33,7 @@ def main() -> None:
     total = handle.stats()["total"]
     if rank == 0:
         print(
-            f"sent {total['bytes_sent'] / STEPS:,.0f} bytes a step, "
+            f"sent {total['bytes_sent'] / STEPS:,.0f} bytes per rank and step, "
             f"dense would have sent {total['dense_bytes'] / STEPS:,.0f}"
         )
     handle.close()

@@ -70,7 +70,7 @@ def main() -> None:
     cost = handle.stats()["tensors"]["words.weight"]
     if rank == 0:
         print(
-            f"embedding: sent {cost['bytes_sent'] / STEPS:,.0f} bytes a step, "
+            f"embedding: sent {cost['bytes_sent'] / STEPS:,.0f} bytes per rank and step, "
             f"dense would have sent {cost['dense_bytes'] / STEPS:,.0f}"
         )
     handle.close()

@@ -1,0 +1,34 @@
+"""Every file in examples/ runs with two processes, started by torchrun as its docstring says."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "examples"
+SAYS = {
+    "auto.py": "step  80  loss",
+    "checkpoint.py": "equals the one that never stopped: True",
+    "ddp.py": "dense would have sent",
+    "embedding.py": "dense would have sent",
+    "without_ddp.py": "step 40  loss",
+}
+"""What rank 0 prints when it got to the end."""
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_it_runs(name: str) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*torchrun, str(FOLDER / name)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert SAYS[name] in done.stdout
