@@ -100,6 +100,11 @@ class Pipeline:
             plain and isinstance(self.sparsifier, Everything) and type(self.feedback) is NoFeedback
         )
 
+    @property
+    def alternatives(self) -> "tuple[Pipeline, ...]":
+        """The pipelines that a unit may go through: this one, or those that `Auto` chooses from."""
+        return (self,)
+
     def init(self, spec: TensorSpec) -> PipelineState:
         """The state before the first step."""
         return {

@@ -1,4 +1,4 @@
-"""`explain()` in words: what was given, and where the sketch is not the cheaper way."""
+"""`explain()` in words: what was given, and where the sketch is not cheaper."""
 
 from datetime import timedelta
 
@@ -19,9 +19,9 @@ def explained(group, rank, size, recipe):
 
 
 def test_a_recipe_that_was_given_was_not_chosen(cluster):
-    for told in cluster.run(explained, 2, "topk"):
-        assert "given, not chosen" in told
-        assert "sketch" not in told
+    for text in cluster.run(explained, 2, "topk"):
+        assert "given, not chosen" in text
+        assert "sketch" not in text
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_a_recipe_that_was_given_was_not_chosen(cluster):
     [(0.5, "take it if those blocks do", "the sketch is cheaper"), (1.5, "union is", "union is")],
 )
 def test_s2_says_when_union_is_cheaper(cluster, ratio, of_blocks, of_rows):
-    told = cluster.run(explained, 2, f"s2(ratio={ratio})")[0].splitlines()
-    assert told[1].startswith("dense: the sketch sends")
-    assert of_blocks in told[1]
-    assert told[2].startswith("rows: the sketch sends")
-    assert of_rows in told[2]
+    text = cluster.run(explained, 2, f"s2(ratio={ratio})")[0].splitlines()
+    assert text[1].startswith("dense: the sketch sends")
+    assert of_blocks in text[1]
+    assert text[2].startswith("rows: the sketch sends")
+    assert of_rows in text[2]

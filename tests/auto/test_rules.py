@@ -5,7 +5,7 @@ import pytest
 from thinwire.auto.rules import Measured, cheapest, finalists, is_worth, middle
 
 
-def test_each_unit_goes_its_cheapest_way():
+def test_each_unit_gets_its_cheapest_choice():
     costs = {"dense": {"a": 1.0, "b": 1.0}, "x": {"a": 0.5, "b": 3.0}, "y": {"a": 0.6, "b": 0.9}}
     assert cheapest(costs) == {"a": "x", "b": "y"}
 

@@ -1,4 +1,7 @@
-"""`auto`: whichever way it goes, and while it tries them, the laws hold; and it goes the best."""
+"""`auto`: whatever it chooses, and while it tries, the laws hold; and it chooses the fastest.
+
+Covers auto/__init__.py, auto/trials.py and auto/by_step.py.
+"""
 
 import io
 import os
@@ -23,15 +26,15 @@ TIMEOUT = timedelta(seconds=15)
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 DEVICES = ["cpu", pytest.param("cuda", marks=NO_GPU)]
 SHAPES = {"a": (40, 30), "b": (7,), "c": (900,)}
-WAYS = ("topk", "ok-topk", "bf16", "union", "topk-dsa")
+CHOICES = ("topk", "ok-topk", "bf16", "union", "topk-dsa")
 
 
 def small_auto(*choices, trial=1, density=0.05):
-    return tw.recipe("auto", density=density, choices=choices or WAYS, codec="", trial=trial)
+    return tw.recipe("auto", density=density, choices=choices or CHOICES, codec="", trial=trial)
 
 
 class Scripted(Chooser):
-    """One that is told what steps take, and predicts that all ways are good."""
+    """One that is told what steps take, and predicts that all choices are good."""
 
     def _predict(self):
         labels = [label for label, _ in self.auto.choices]
@@ -39,21 +42,18 @@ class Scripted(Chooser):
         return flat, Network(Link(0.0, 0.0))
 
     @property
-    def way_now(self):
+    def label_now(self):
         return next(iter(self.choice.values()), "dense")
 
 
 def play(chooser, unit, seconds, steps):
-    """Steps of one unit that take `seconds(way)`, compute of half a second on top."""
-    ways = []
+    """Steps of one unit that take `seconds(label)`, compute of half a second on top."""
     for _ in range(steps):
-        way = chooser.way_now
+        label = chooser.label_now
         chooser.assign(unit)
-        unit.meter.total.seconds["all"] = unit.meter.total.seconds.get("all", 0) + seconds(way)
+        unit.meter.total.seconds["all"] = unit.meter.total.seconds.get("all", 0) + seconds(label)
         unit.count(None, 0, 0, 2)
-        chooser.end_step(0.5 + seconds(way))
-        ways.append(way)
-    return ways
+        chooser.end_step(0.5 + seconds(label))
 
 
 def a_unit(auto, name="w"):
@@ -63,12 +63,12 @@ def a_unit(auto, name="w"):
 # What the ranks do.
 
 
-def goes_the_fastest_way(group, rank, size):
+def takes_the_fastest(group, rank, size):
     auto = small_auto("topk", "union")
     chooser = Scripted(auto, GroupCommunicator(group, TIMEOUT))
     costs = {"dense": 1.0, "topk": 0.3, "union": 0.2}
     play(chooser, a_unit(auto), costs.get, 20)
-    return chooser.way_now, chooser.settled
+    return chooser.label_now, chooser.settled
 
 
 def stays_dense(group, rank, size, costs):
@@ -76,7 +76,7 @@ def stays_dense(group, rank, size, costs):
     chooser = Scripted(auto, GroupCommunicator(group, TIMEOUT))
     unit = a_unit(auto)
     play(chooser, unit, costs.get, 20)
-    return chooser.way_now, chooser.decision.reason, type(unit.pipeline.collective).__name__
+    return chooser.label_now, chooser.decision.reason, type(unit.pipeline.collective).__name__
 
 
 def looks_again(group, rank, size):
@@ -85,9 +85,9 @@ def looks_again(group, rank, size):
     chooser = Scripted(auto, GroupCommunicator(group, TIMEOUT))
     unit = a_unit(auto)
     play(chooser, unit, {"dense": 1.0, "topk": 0.3}.get, 30)
-    before = chooser.way_now
+    before = chooser.label_now
     play(chooser, unit, {"dense": 0.01, "topk": 0.3}.get, 2 * FIRST_CHECK)
-    return before, chooser.way_now
+    return before, chooser.label_now
 
 
 def begins_anew(group, rank, size):
@@ -96,11 +96,11 @@ def begins_anew(group, rank, size):
     chooser = Scripted(auto, GroupCommunicator(group, TIMEOUT))
     costs = {"dense": 1.0, "topk": 0.3}
     play(chooser, a_unit(auto), costs.get, 20)
-    before = chooser.way_now
+    before = chooser.label_now
     chooser.end_step(1.0)  # without gradients: nothing happens
-    same = chooser.way_now
+    same = chooser.label_now
     play(chooser, a_unit(auto, "v"), costs.get, 1)
-    anew = chooser.way_now, chooser.decision
+    anew = chooser.label_now, chooser.decision
     play(chooser, a_unit(auto, "v"), costs.get, 20)
     return before, same, anew, chooser.choice
 
@@ -112,7 +112,7 @@ def gradients(rank, step):
 
 @contextmanager
 def promising():
-    """Every way is predicted to be good, so that all are tried."""
+    """Every choice is predicted to be good, so that all are tried."""
     predict, Chooser._predict = Chooser._predict, Scripted._predict
     try:
         yield
@@ -120,7 +120,7 @@ def promising():
         Chooser._predict = predict
 
 
-def through_every_way(group, rank, size, node_size, steps, device):
+def through_every_choice(group, rank, size, node_size, steps, device):
     """All gradients given, all updates taken, all that waits in the end: they must balance."""
     auto = small_auto("topk", "union", "ok-topk")
     sync = tw.Synchronizer(auto, group, node_size=node_size, timeout=TIMEOUT)
@@ -130,7 +130,7 @@ def through_every_way(group, rank, size, node_size, steps, device):
 
 def balanced(sync, group, rank, steps, device):
     balance = {n: torch.zeros(s, dtype=torch.float64).flatten() for n, s in SHAPES.items()}
-    ways, updates = set(), []
+    collectives, updates = set(), []
     for step in range(steps):
         grads = {name: grad.to(device) for name, grad in gradients(rank, step).items()}
         for name, grad in grads.items():
@@ -139,13 +139,13 @@ def balanced(sync, group, rank, steps, device):
         updates.append(digest(*(grad.cpu() for grad in grads.values())))
         for name, update in grads.items():
             balance[name] -= update.double().flatten().cpu()
-        ways |= {type(u.pipeline.collective).__name__ for u in sync._units.values()}
+        collectives |= {type(u.pipeline.collective).__name__ for u in sync._units.values()}
     for name, saved in sync.state_dict()["tensors"].items():
         if "feedback/residual" in saved:
             balance[name] -= saved["feedback/residual"].double().cpu()
     everything = torch.cat(list(balance.values()))
     dist.all_reduce(everything, group=group)
-    return everything.abs().max().item(), updates, sorted(ways), sync.explain()
+    return everything.abs().max().item(), updates, sorted(collectives), sync.explain()
 
 
 def resumed(group, rank, size):
@@ -209,8 +209,8 @@ def compressed_where_it_pays(group, rank, size, folder):
 # The tests.
 
 
-def test_it_goes_the_way_that_was_measured_to_be_fastest(cluster):
-    answers = cluster.run(goes_the_fastest_way, 2)
+def test_it_chooses_what_was_measured_to_be_fastest(cluster):
+    answers = cluster.run(takes_the_fastest, 2)
     assert answers == [("union", True)] * 2
 
 
@@ -236,14 +236,15 @@ def test_other_units_are_decided_anew(cluster):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("node_size", [1, 2])
-def test_nothing_is_lost_from_way_to_way(cluster, node_size, device):
-    answers = cluster.run(through_every_way, 4, node_size, 24, device)
-    gap, updates, ways, told = answers[0]
+def test_nothing_is_lost_between_choices(cluster, node_size, device):
+    answers = cluster.run(through_every_choice, 4, node_size, 24, device)
+    gap, updates, collectives, text = answers[0]
     assert gap < 1e-4
     assert all(answer[1] == updates for answer in answers)
-    assert ways == ["AllGather", "Dense", "OkTopK", "UnionAllReduce"]
+    assert collectives == ["AllGather", "Dense", "OkTopK", "UnionAllReduce"]
     assert len({answer[3] for answer in answers}) == 1
-    assert "decided after" in told
+    assert "decided after" in text
+    assert "unit  elements  choice  dense" in " ".join(text.split()).replace(" ", "  ")
 
 
 def test_a_checkpoint_holds_the_choice(cluster):
@@ -257,18 +258,18 @@ def test_what_waits_is_sent_before_a_unit_is_dense(cluster):
 
 def test_under_ddp(cluster, tmp_path):
     answers = cluster.run(under_ddp, 2, str(tmp_path))
-    before, told, _, settled = answers[0]
+    before, text, _, settled = answers[0]
     assert answers[0] == answers[1]
     assert before == "auto: no step was taken yet."
     assert settled
-    assert "decided after" in told
+    assert "decided after" in text
 
 
 def test_dragonn_compresses_where_it_pays(cluster, tmp_path):
-    (settled, told), other = cluster.run(compressed_where_it_pays, 2, str(tmp_path))
+    (settled, text), other = cluster.run(compressed_where_it_pays, 2, str(tmp_path))
     assert settled
-    assert (settled, told) == other
-    assert "large" in told
+    assert (settled, text) == other
+    assert "large" in text
 
 
 def test_choices_must_share_their_residual():

@@ -3,9 +3,13 @@
 Bytes are compared with those of real runs in test_exchange.py. Covers cost/patterns.py.
 """
 
+import dataclasses
+from typing import ClassVar
+
 import pytest
 import torch
 
+from thinwire.auto import Auto
 from thinwire.codec import INDEX_CODECS, VALUE_CODECS, Pair
 from thinwire.collective import Dense, GTopK, OkTopK, SparCML, dense, touched
 from thinwire.collective.gtopk import neighbours
@@ -13,10 +17,15 @@ from thinwire.collective.oktopk import regions, threshold
 from thinwire.collective.oktopk.split import split_and_reduce
 from thinwire.collective.touched import LISTS_FROM, agree
 from thinwire.comm import messages
-from thinwire.cost.exchange import Load, Stage, allreduce, gather_numbers, to_all
+from thinwire.cookbook import recipe
+from thinwire.cost.calibration import calibrate
+from thinwire.cost.exchange import Load, Pattern, Stage, allreduce, gather_numbers, to_all
+from thinwire.cost.network import Link, Network
 from thinwire.cost.patterns import _agreement, boundary_stages, pattern, threshold_stages
+from thinwire.cost.predict import predict
 from thinwire.cost.wire_size import alone, dense_wire_bytes
-from thinwire.types import Sparse, StepContext
+from thinwire.errors import RecipeError
+from thinwire.types import CodecKind, Collective, Sparse, StepContext
 
 BLOCK = 2
 RAW = Pair()
@@ -140,6 +149,35 @@ def test_a_change_in_when_sparcml_goes_dense_reaches_the_model(
     for answer in (True, False):
         monkeypatch.setattr(SparCML, "goes_dense", lambda *_, answer=answer: answer)
         assert goes_dense_alike(SparCML(), RAW, 4, 0.2) is answer
+
+
+# Collectives that are not ours.
+
+
+def test_a_collective_without_a_cost_model_is_refused_in_one_line_before_anything_runs() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Own(Collective):
+        takes: ClassVar[CodecKind] = "bytes"
+
+    foreign = dataclasses.replace(recipe("topk"), collective=Own())
+    attempts = (
+        lambda: predict(foreign, {"w": (2000,)}, 4, Network(Link(1e-4, 1e-9))),
+        lambda: calibrate(alone(), [foreign], torch.device("cpu")),
+        lambda: Auto.between(recipe("dense"), {"own": foreign}),
+    )
+    for attempt in attempts:
+        with pytest.raises(RecipeError) as caught:
+            attempt()
+        (line,) = str(caught.value).splitlines()
+        assert "Own() has no cost model" in line
+        assert "thinwire.cost.patterns.pattern.register" in line
+
+    @pattern.register
+    def _own(collective: Own, codec: object, load: Load) -> Pattern:
+        return Pattern((to_all(load.workers, 100),), load.k, load.k)
+
+    assert predict(foreign, {"w": (2000,)}, 4, Network(Link(1e-4, 1e-9))).units[0].sent == 3 * 108
+    Auto.between(recipe("dense"), {"own": foreign})
 
 
 # The rest.

@@ -69,17 +69,17 @@ def test_two_levels_are_measured_and_known_to_all(cluster, tmp_path):
 
 
 def test_a_broken_file_is_ignored_with_a_warning():
-    of = cache.identity(CPU, 1, "none") | {"node_size": 1}
+    identity = cache.identity_of(CPU, 1, "none") | {"node_size": 1}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         first = calibrate(alone(), [recipe("dense")], CPU)
         assert calibrate(alone(), [recipe("dense")], CPU) == first
-    path = cache.place(of)
-    for damage in ("{", "[]", "{}", json.dumps({"identity": of, "measured": 3})):
+    path = cache.place(identity)
+    for damage in ("{", "[]", "{}", json.dumps({"identity": identity, "measured": 3})):
         path.write_text(damage)
         with pytest.warns(UserWarning, match="measured anew"):
             calibrate(alone(), [], CPU)
-        assert cache.read(of) is not None
+        assert cache.read(identity) is not None
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 

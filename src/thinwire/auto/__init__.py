@@ -1,6 +1,6 @@
-"""A recipe that is one of several, unit by unit: the dense way, and others where they are faster.
+"""A recipe that is one of several, unit by unit: dense, and others where they are faster.
 
-What each unit does is decided in `chooser`; here is between what, and why no choice loses anything.
+What each unit does is decided in `trials`; here is between what, and why no choice loses anything.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from typing import Self
 
 from thinwire.auto.rules import DENSE
 from thinwire.collective import Dense
+from thinwire.cost.patterns import check_modelled
 from thinwire.errors import RecipeError
 from thinwire.feedback import Momentum, NoFeedback, Residual
 from thinwire.pipeline import Pipeline
@@ -16,7 +17,7 @@ from thinwire.sparsify import Everything
 from thinwire.types import Feedback
 
 FLUSH = Pipeline(Everything(), None, Dense(), Residual(), unit="bucket", bypass=0)
-"""Sends the gradient with all that waits: the step between a sparse way and a dense one."""
+"""Sends the gradient with all that waits: the step between a sparse choice and dense."""
 
 
 def dense_pipeline(feedback: Feedback) -> Pipeline:
@@ -31,11 +32,11 @@ def dense_pipeline(feedback: Feedback) -> Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Auto(Pipeline):
-    """The four pieces are its dense way; `choices`, by label, are the others.
+    """Its own four pieces are the choice "dense"; `choices`, by label, are the others.
 
     All choices keep what was not sent in the same residual, so that a unit may go from one to
-    another at any step and law 1 still holds; a dense way without feedback is reached by one step
-    of `FLUSH`.
+    another at any step and law 1 still holds; dense without feedback is reached by one step of
+    `FLUSH`.
 
     A choice is tried for `trial` steps, which are measured, after one that is not; 0 lets
     calibrated costs decide alone (DRAGONN, section 4.2).
@@ -48,6 +49,8 @@ class Auto(Pipeline):
         Pipeline.__post_init__(self)
         if self.trial < 0:
             raise RecipeError(f"trial={self.trial} must be a number of steps, or 0")
+        for _, choice in self.choices:
+            check_modelled(choice.collective)
         labels = [label for label, _ in self.choices]
         if len({DENSE, *labels}) != 1 + len(labels):
             raise RecipeError(f"choices {labels} must have different labels, none of them {DENSE}")
@@ -62,7 +65,7 @@ class Auto(Pipeline):
 
     @classmethod
     def between(cls, dense: Pipeline, choices: Mapping[str, Pipeline], trial: int = 3) -> Self:
-        """One that may go any of these ways."""
+        """One that chooses between these."""
         own = {f.name: getattr(dense, f.name) for f in fields(dense)}
         return cls(**own, choices=tuple(choices.items()), trial=trial)
 
@@ -73,11 +76,16 @@ class Auto(Pipeline):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of all ways, the dense one first."""
+        """Of all choices, dense first."""
         return (DENSE, *(label for label, _ in self.choices))
 
-    def way(self, label: str) -> Pipeline:
-        """The pipeline of a choice; the dense one of any other label."""
+    @property
+    def alternatives(self) -> tuple[Pipeline, ...]:
+        """The pipelines of all labels."""
+        return tuple(map(self.pipeline_for, self.labels))
+
+    def pipeline_for(self, label: str) -> Pipeline:
+        """The pipeline of a choice; the dense one for any other label."""
         for known, choice in self.choices:
             if known == label:
                 return replace(choice, warm_up=self.warm_up)

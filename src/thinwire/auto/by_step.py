@@ -40,31 +40,31 @@ class Choosers:
         self._now = self.by_kind[kind]
 
     def end_step(self) -> None:
-        """The step is over, and all is well."""
+        """The step is over, and no error ended it."""
         if self._now is not None:
             self._now.end_step(time.perf_counter() - self._ended)
             self._now, self._ended = None, time.perf_counter()
 
-    def first_way(self, names: tuple[str, ...], saved: Mapping[str, SavedState]) -> Pipeline:
+    def first_pipeline(self, names: tuple[str, ...], saved: Mapping[str, SavedState]) -> Pipeline:
         """What a new unit begins with."""
-        return self.pipeline if self._now is None else self._now.first_way(names, saved)
+        return self.pipeline if self._now is None else self._now.first_pipeline(names, saved)
 
     def assign(self, unit: Unit) -> None:
-        """Let a unit go the way of this step."""
+        """Give a unit the pipeline of this step."""
         if self._now is not None:
             self._now.assign(unit)
 
     def decided(self) -> dict[str, Any] | None:
         """The first decision, as plain numbers; None where there is none."""
-        made = (chooser.decision for chooser in self.by_kind.values() if chooser.decision)
-        return next((decision.row() for decision in made), None)
+        decisions = (chooser.decision for chooser in self.by_kind.values() if chooser.decision)
+        return next((decision.row() for decision in decisions), None)
 
     def choice(self, units: Iterable[tuple[str, ...]]) -> Choice:
-        """What was decided, for each tensor; those that go the dense way are left out."""
-        made: Choice = {}
+        """What was decided, for each tensor; those that are sent dense are left out."""
+        first: Choice = {}  # by the first tensor of each unit
         for chooser in self.by_kind.values():
-            made |= chooser.decision.choice if chooser.decision else self._loaded
-        return {name: made[names[0]] for names in units if names[0] in made for name in names}
+            first |= chooser.decision.choice if chooser.decision else self._loaded
+        return {name: first[names[0]] for names in units if names[0] in first for name in names}
 
     def load(self, choice: Choice) -> None:
         """Go on with what a checkpoint says."""

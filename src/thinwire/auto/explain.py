@@ -1,4 +1,4 @@
-"""Why each unit goes the way it goes, in words: `handle.explain()`."""
+"""What was chosen for each unit and why, in words: `handle.explain()`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,15 +10,12 @@ from thinwire.auto.trials import Chooser, Decision
 from thinwire.codec.sketch import CountSketch
 from thinwire.collective import SketchAllReduce, UnionAllReduce
 from thinwire.cost.exchange import Load
-from thinwire.cost.network import Link, Network
-from thinwire.cost.patterns import exchange_cost
+from thinwire.cost.patterns import pattern
 from thinwire.cost.predict import ALIKE, load_of
 from thinwire.format import duration, short
 from thinwire.pipeline import Pipeline
 from thinwire.units.rows import RowUnit
 from thinwire.units.unit import Unit
-
-_NO_NETWORK = Network(Link(0.0, 0.0))  # bytes are wanted, not seconds
 
 
 def explain(
@@ -29,90 +26,87 @@ def explain(
     if isinstance(pipeline, Auto):
         if not choosers.by_kind:
             return "auto: no step was taken yet."
-        told = [_of_chooser(chooser, by_name) for chooser in choosers.by_kind.values()]
-        return "\n\n".join(told)
+        return "\n\n".join(_decided(chooser, by_name) for chooser in choosers.by_kind.values())
     ranks = choosers.comm.size
-    text = "The recipe was given, not chosen: nothing was compared. The recipe 'auto' compares."
-    if not isinstance(pipeline.collective, SketchAllReduce):
-        return text
-    loads = {u.spec.name: load_of(pipeline, u.spec.numel, ranks) for u in by_name.values()}
-    notes = [_sketch_or_union(name, load, pipeline, True) for name, load in loads.items()]
-    for unit in rows:
-        cost = unit.cost()
-        load = Load(ranks, cost.numel, cost.row()["k"], ALIKE, unit.width)
-        notes.append(_sketch_or_union(unit.name, load, pipeline, False))
-    return "\n".join([text, *notes])
+    lines = ["The recipe was given, not chosen: nothing was compared. The recipe 'auto' compares."]
+    if isinstance(pipeline.collective, SketchAllReduce):
+        for unit in by_name.values():
+            load = load_of(pipeline, unit.spec.numel, ranks)
+            lines.append(_sketch_or_union(unit.spec.name, load, pipeline, True))
+        for row_unit in rows:
+            cost = row_unit.cost()
+            load = Load(ranks, cost.numel, cost.row()["k"], ALIKE, row_unit.width)
+            lines.append(_sketch_or_union(row_unit.name, load, pipeline, False))
+    return "\n".join(lines)
 
 
-def _of_chooser(chooser: Chooser, units: dict[str, Unit]) -> str:
-    made = chooser.decision
-    if made is None:
+def _decided(chooser: Chooser, units: dict[str, Unit]) -> str:
+    decision = chooser.decision
+    if decision is None:
         return "auto: nothing is decided yet; all units are sent dense, or are being tried."
-    lines = [f"auto, decided after {made.step} steps: {_summary(made)}"]
-    if made.network is not None:
-        lines.append(f"network: {made.network}")
-    rows = [_unit_row(name, units.get(name), made) for name in made.dense.units]
-    headings = ("unit", "elements", "way", "dense", "measured", "predicted")
+    lines = [f"auto, decided after {decision.step} steps: {_summary(decision)}"]
+    if decision.network is not None:
+        lines.append(f"network: {decision.network}")
+    headings = ("unit", "elements", "choice", "dense", "measured", "predicted")
+    rows = [_unit_row(name, units.get(name), decision) for name in decision.dense.units]
     lines += _table([headings, *rows])
-    tried = [f"{label} {duration(m.busy)}" for label, m in made.tried.items()]
+    tried = [f"{label} {duration(m.busy)}" for label, m in decision.tried.items()]
     if tried:
         lines.append(f"tried for all units: {', '.join(tried)}")
-    untried = {label: p for label, p in made.predicted.items() if label not in made.tried}
-    if untried and made.tried:
+    untried = {label: p for label, p in decision.predicted.items() if label not in decision.tried}
+    if untried and tried:
         named = (f"{label} {duration(sum(p.values()))}" for label, p in untried.items())
         lines.append(f"not tried, predicted: {', '.join(named)}")
     return "\n".join(lines)
 
 
-def _summary(made: Decision) -> str:
-    whole = f"a step takes {duration(made.dense.step)} with dense"
-    if not made.choice:
-        return f"dense everywhere: {made.reason}; {whole}"
-    expected = made.predicted_step(made.choice)
-    measured = "" if made.chosen is None else f", {duration(made.chosen.step)} as chosen"
+def _summary(decision: Decision) -> str:
+    dense = f"a step takes {duration(decision.dense.step)} with dense"
+    if not decision.choice:
+        return f"dense everywhere: {decision.reason}; {dense}"
+    expected = decision.predicted_step(decision.choice)
+    measured = "" if decision.chosen is None else f", {duration(decision.chosen.step)} as chosen"
     predicted = "" if expected is None else f" (predicted {duration(expected)})"
-    return f"{len(made.choice)} of {len(made.dense.units)} units not dense; {whole}" + (
-        measured + predicted
-    )
+    count = f"{len(decision.choice)} of {len(decision.dense.units)} units are not sent dense"
+    return f"{count}; {dense}{measured}{predicted}"
 
 
-def _unit_row(name: str, unit: Unit | None, made: Decision) -> Sequence[str]:
-    way = made.choice.get(name, DENSE)
-    measured = made.chosen.units.get(name) if made.chosen is not None else None
-    predicted = made.predicted.get(way, {}).get(name)
+def _unit_row(name: str, unit: Unit | None, decision: Decision) -> Sequence[str]:
+    choice = decision.choice.get(name, DENSE)
+    measured = decision.chosen.units.get(name) if decision.chosen is not None else None
+    predicted = decision.predicted.get(choice, {}).get(name)
     return (
         name if unit is None else unit.spec.name,
         "" if unit is None else f"{unit.spec.numel:,}",
-        way,
-        duration(made.dense.units[name]),
+        choice,
+        duration(decision.dense.units[name]),
         "" if measured is None else duration(measured),
         "" if predicted is None else duration(predicted),
     )
 
 
 def _sketch_or_union(name: str, load: Load, pipeline: Pipeline, selects: bool) -> str:
-    """S2's sketch beside the exact sum of the same blocks, in bytes a rank and step.
+    """S2's sketch beside the exact sum of the same blocks, in bytes per rank and step.
 
     Both have the same rounds, so that bytes decide which is cheaper.
     """
     sketch, collective = pipeline.codec, pipeline.collective
     assert isinstance(collective, SketchAllReduce) and isinstance(sketch, CountSketch)
-    exact = UnionAllReduce(collective.block)
-    _, sent, _ = exchange_cost(collective, sketch, load, _NO_NETWORK)
-    _, whole, _ = exchange_cost(exact, None, load, _NO_NETWORK)
-    told = (
-        f"{name}: the sketch sends about {short(sent)}B a step, with noise of "
+    union = UnionAllReduce(collective.block)
+    sketch_bytes = pattern(collective, sketch, load).sent
+    union_bytes = pattern(union, None, load).sent
+    both = (
+        f"{name}: the sketch sends about {short(sketch_bytes)}B per step, with noise of "
         f"{1 / sketch.ratio:.2g} times the squared norm; union, which has none, sends "
-        f"{short(whole)}B for the same blocks"
+        f"{short(union_bytes)}B for the same blocks"
     )
-    if whole <= sent:
-        return f"{told}: union is cheaper."
+    if union_bytes <= sketch_bytes:
+        return f"{both}: union is cheaper."
     if not selects:
-        return f"{told}: the sketch is cheaper, union is exact."
-    fewer = replace(load, k=load.k * sketch.ratio)
-    _, same, _ = exchange_cost(exact, None, fewer, _NO_NETWORK)
+        return f"{both}: the sketch is cheaper, union is exact."
+    fewer_bytes = pattern(union, None, replace(load, k=load.k * sketch.ratio)).sent
     share = f"{sketch.ratio:.2g} of the density"
-    return f"{told}, or {short(same)}B at {share}: take it if those blocks do."
+    return f"{both}, or {short(fewer_bytes)}B at {share}: take it if those blocks do."
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

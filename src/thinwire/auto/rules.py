@@ -42,7 +42,7 @@ def is_worth(chosen: Measured, dense: Measured) -> bool:
 
 
 def finalists(predicted: Mapping[str, Seconds], dense: Seconds) -> list[str]:
-    """Which ways to try, the most promising first: those that may save anything at all."""
+    """Which choices to try, the most promising first: those that may save anything at all."""
 
     def saving(label: str) -> float:
         return sum(
@@ -54,11 +54,11 @@ def finalists(predicted: Mapping[str, Seconds], dense: Seconds) -> list[str]:
 
 
 def cheapest(costs: Mapping[str, Seconds]) -> dict[str, str]:
-    """The way of each unit. Dense, unless another takes clearly less."""
+    """The choice for each unit: dense, unless another takes clearly less."""
 
-    def way(unit: str) -> str:
+    def choice(unit: str) -> str:
         others = [label for label in costs if label != DENSE]
         best = min(others, key=lambda label: costs[label][unit], default=DENSE)
         return best if costs[best][unit] < WORTH * costs[DENSE][unit] else DENSE
 
-    return {unit: way(unit) for unit in costs[DENSE]}
+    return {unit: choice(unit) for unit in costs[DENSE]}

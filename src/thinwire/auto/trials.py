@@ -1,4 +1,4 @@
-"""Which way each unit of an `Auto` goes: predicted, tried, confirmed, and checked again.
+"""Which choice of an `Auto` each unit takes: predicted, tried, confirmed, and checked again.
 
 Every decision is made from numbers that are the same on all ranks, at the end of the same step.
 """
@@ -20,15 +20,15 @@ from thinwire.feedback import NoFeedback
 from thinwire.pipeline import Pipeline
 from thinwire.units.unit import SavedState, Unit
 
-SETTLE = 1  # steps that are not measured: the first with these units, and the first of a way
+SETTLE = 1  # steps that are not measured: the first with these units, and the first of a choice
 FIRST_CHECK, CHECK_FACTOR = 100, 10  # steps from a decision to the first check, then to the next
 SLOW = 0.5  # seconds: quicker steps vary more and cost less, so that more of them are measured
 LOOK = 2  # steps to look at dense: one sends all that waits, the other is measured
-DRIFT = 1.25  # of the step time: all is measured anew
-CALIBRATED = 6  # ways whose work on the device is measured: those of the shortest exchange
+DRIFT = 1.25  # of the step time: everything is measured anew
+CALIBRATED = 6  # choices whose work on the device is measured: those of the shortest exchange
 
 Choice = dict[str, str]
-"""The label of each tensor's way, by name; the dense way where there is none."""
+"""The label chosen for each tensor, by name; dense where there is none."""
 
 
 @dataclass(slots=True)
@@ -46,14 +46,14 @@ class Decision:
 
     def predicted_step(self, choice: Choice) -> float | None:
         """What a step was expected to take: dense's, with other times in place of its units'."""
-        ways = {unit: choice.get(unit, DENSE) for unit in self.dense.units}
-        if any(unit not in self.predicted.get(way, {}) for unit, way in ways.items()):
+        labels = {unit: choice.get(unit, DENSE) for unit in self.dense.units}
+        if any(unit not in self.predicted.get(label, {}) for unit, label in labels.items()):
             return None
-        busy = sum(self.predicted[way][unit] for unit, way in ways.items())
+        busy = sum(self.predicted[label][unit] for unit, label in labels.items())
         return self.dense.step - self.dense.busy + busy
 
     def row(self) -> dict[str, Any]:
-        """What was chosen, and predicted and measured step times by way, for a result file."""
+        """What was chosen, and predicted and measured step times by label, for a result file."""
         steps = {
             label: {
                 "predicted": self.predicted_step(dict.fromkeys(self.dense.units, label)),
@@ -79,7 +79,7 @@ class Chooser:
         loaded: Mapping[str, str] | None = None,
     ) -> None:
         self.auto, self.comm, self.nodes = auto, comm, nodes
-        self._ways = {label: auto.way(label) for label in auto.labels}
+        self._pipelines = dict(zip(auto.labels, auto.alternatives, strict=True))
         self.decision: Decision | None = None
         self._steps = 0
         self._units: dict[str, Unit] = {}  # of this step, by their first tensor's name
@@ -91,20 +91,20 @@ class Chooser:
     @property
     def settled(self) -> bool:
         """Whether nothing is being tried now."""
-        made = self.decision
-        return self.comm.size == 1 or (made is not None and self.choice == made.choice)
+        decided = self.decision is not None and self.choice == self.decision.choice
+        return self.comm.size == 1 or decided
 
-    def first_way(self, names: tuple[str, ...], saved: Mapping[str, SavedState]) -> Pipeline:
+    def first_pipeline(self, names: tuple[str, ...], saved: Mapping[str, SavedState]) -> Pipeline:
         """What a new unit begins with; what waits of its tensors must have a place."""
-        way = self._way(names)
+        pipeline = self._pipeline_for(names)
         waits = any("feedback/residual" in saved.get(name, {}) for name in names)
-        return FLUSH if waits and isinstance(way.feedback, NoFeedback) else way
+        return FLUSH if waits and isinstance(pipeline.feedback, NoFeedback) else pipeline
 
     def assign(self, unit: Unit) -> None:
-        """Let the unit go the way of this step."""
-        way = self._way(unit.names)
-        if unit.pipeline != way and not self._must_flush(unit, way):
-            unit.switch(way)
+        """Give the unit the pipeline of this step."""
+        pipeline = self._pipeline_for(unit.names)
+        if unit.pipeline != pipeline and not self._must_flush(unit, pipeline):
+            unit.switch(pipeline)
         self._units[unit.names[0]] = unit
         if self._measuring:
             self._spent[unit.names[0]] = unit.meter.spent()
@@ -130,15 +130,15 @@ class Chooser:
     def _measured(self) -> Iterable[tuple[str, Unit]]:
         return self._units.items() if self._measuring else ()
 
-    def _way(self, names: tuple[str, ...]) -> Pipeline:
+    def _pipeline_for(self, names: tuple[str, ...]) -> Pipeline:
         label = self.choice.get(names[0], DENSE)
-        return self._ways.get(label, self._ways[DENSE])  # a checkpoint may be of another time
+        # A checkpoint may name a choice that is no longer there.
+        return self._pipelines.get(label, self._pipelines[DENSE])
 
-    def _must_flush(self, unit: Unit, way: Pipeline) -> bool:
-        """Whether what waits has no place in the new way, and so must be sent first."""
-        if not isinstance(way.feedback, NoFeedback) or isinstance(
-            unit.pipeline.feedback, NoFeedback
-        ):
+    def _must_flush(self, unit: Unit, pipeline: Pipeline) -> bool:
+        """Whether what waits has no place in the new pipeline, and so must be sent first."""
+        keeps, kept = pipeline.feedback, unit.pipeline.feedback
+        if not isinstance(keeps, NoFeedback) or isinstance(kept, NoFeedback):
             return False
         if unit.pipeline != FLUSH:
             unit.switch(FLUSH)
@@ -148,7 +148,7 @@ class Chooser:
     def _course(self, loaded: Choice) -> "Course":
         while self.comm.size == 1:
             yield {}, False
-        if loaded:  # of a checkpoint: go on with it, and look for oneself later
+        if loaded:  # from a checkpoint: go on with it, and decide anew later
             yield from _go_on(loaded, FIRST_CHECK)
         while True:
             dense = yield from self._try({})
@@ -164,30 +164,33 @@ class Chooser:
         for label in finalists({k: p for k, p in predicted.items() if k != DENSE}, dense.units):
             tried[label] = yield from self._try(dict.fromkeys(dense.units, label))
         choice = _without_dense(cheapest({label: m.units for label, m in tried.items()}))
-        made = Decision(self._steps, choice, "measured", dense, predicted, tried, dense, network)
+        decision = Decision(
+            self._steps, choice, "measured", dense, predicted, tried, dense, network
+        )
         if choice:
-            made.chosen = yield from self._try(choice)
-            if not is_worth(made.chosen, dense):
-                made.choice, made.reason = {}, "whole steps were not clearly faster"
+            decision.chosen = yield from self._try(choice)
+            if not is_worth(decision.chosen, dense):
+                decision.choice, decision.reason = {}, "whole steps were not clearly faster"
         elif len(tried) == 1:
-            made.reason = "no other way was predicted to be faster"
-        return made
+            decision.reason = "no other choice was predicted to be faster"
+        return decision
 
-    def _until_it_drifts(self, made: Decision) -> "Generator[Step, Measured, None]":
+    def _until_it_drifts(self, decision: Decision) -> "Generator[Step, Measured, None]":
         """Keep to the decision while it looks right: checked after 100 steps, 1,000, 10,000 …
 
         Steps must take as long as they did when it was made; and, where that costs less than a
         tenth of the steps since, dense is tried once more.
         """
-        expected, wait = (made.chosen or made.dense).step, FIRST_CHECK
+        choice, wait = decision.choice, FIRST_CHECK
+        expected = (decision.chosen or decision.dense).step
         while True:
-            yield from _go_on(made.choice, wait)
+            yield from _go_on(choice, wait)
             if not self.auto.trial:
                 continue
-            now = yield from self._try(made.choice, settle=0)
+            now = yield from self._try(choice, settle=0)
             if not expected / DRIFT < now.step < expected * DRIFT:
                 return
-            if made.choice and LOOK * made.dense.step < 0.1 * wait * now.step:
+            if choice and LOOK * decision.dense.step < 0.1 * wait * now.step:
                 yield from _go_on({}, LOOK - 1)
                 dense = self._agreed((yield {}, True))
                 if not is_worth(now, dense):
@@ -210,23 +213,23 @@ class Chooser:
         return Measured(step, dict(zip(mine.units, units, strict=True)))
 
     def _predict(self) -> tuple[dict[str, dict[str, float]], Network]:
-        """Seconds of each unit by each way, dense included, from calibrated costs.
+        """Seconds of each unit by each choice, dense included, from calibrated costs.
 
         The network is measured every time: it may be another than yesterday's.
         """
         device = next(iter(self._units.values())).spec.device
         network = measure_network(self.comm, device, self.nodes)
         units = [PlannedUnit(u.names, u.spec.numel, 1.0) for u in self._units.values()]
-        ways = self._ways
+        pipelines, ranks = self._pipelines, self.comm.size
 
         def seconds(label: str, costs: Costs | None) -> dict[str, float]:
-            paid = (unit_cost(ways[label], u, self.comm.size, network, costs) for u in units)
-            return {cost.unit.names[0]: cost.seconds for cost in paid}
+            unit_costs = (unit_cost(pipelines[label], u, ranks, network, costs) for u in units)
+            return {cost.unit.names[0]: cost.seconds for cost in unit_costs}
 
-        on_the_wire = {label: sum(seconds(label, None).values()) for label in ways}
-        best = sorted(ways, key=lambda label: on_the_wire[label])[:CALIBRATED]
+        on_the_wire = {label: sum(seconds(label, None).values()) for label in pipelines}
+        best = sorted(pipelines, key=lambda label: on_the_wire[label])[:CALIBRATED]
         best = list(dict.fromkeys([DENSE, *best]))
-        recipes = [ways[label] for label in best]
+        recipes = [pipelines[label] for label in best]
         costs = calibrate(self.comm, recipes, device, nodes=self.nodes, network=network).costs
         return {label: seconds(label, costs) for label in best}, network
 

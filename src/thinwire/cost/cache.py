@@ -17,7 +17,7 @@ FORMAT = 1
 _IDENTITY = ("system", "cpu", "cores", "torch", "thinwire")
 
 
-def identity(device: torch.device, workers: int, backend: str) -> Plain:
+def identity_of(device: torch.device, workers: int, backend: str) -> Plain:
     """What measured numbers hold for."""
     machine = describe_machine()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
@@ -25,19 +25,19 @@ def identity(device: torch.device, workers: int, backend: str) -> Plain:
     return known | {"device": name, "workers": workers, "backend": backend, "format": FORMAT}
 
 
-def place(of: Plain) -> Path:
+def place(identity: Plain) -> Path:
     """The file for such an identity, in the user's cache folder (XDG)."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    name = fingerprint(json.dumps(of, sort_keys=True)) & (1 << 64) - 1
+    name = fingerprint(json.dumps(identity, sort_keys=True)) & (1 << 64) - 1
     return base / "thinwire" / f"costs-{name:016x}.json"
 
 
-def read(of: Plain) -> Plain | None:
+def read(identity: Plain) -> Plain | None:
     """What was kept; None if nothing was, or if the file is not what `write` makes (a warning)."""
-    path = place(of)
+    path = place(identity)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["identity"] != of or not isinstance(content["measured"], dict):
+        if content["identity"] != identity or not isinstance(content["measured"], dict):
             raise ValueError("it is of another machine")
         measured: Plain = content["measured"]
     except (FileNotFoundError, NotADirectoryError):
@@ -48,21 +48,23 @@ def read(of: Plain) -> Plain | None:
     return measured
 
 
-def write(of: Plain, measured: Plain) -> None:
+def write(identity: Plain, measured: Plain) -> None:
     """Keep it, whole or not at all. A folder that cannot be written is no reason to fail."""
-    path = place(of)
+    path = place(identity)
     beside = path.with_name(f"{path.name}.{os.getpid()}")  # ranks may write at the same time
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps({"identity": of, "measured": measured}), encoding="utf-8")
+        beside.write_text(
+            json.dumps({"identity": identity, "measured": measured}), encoding="utf-8"
+        )
         beside.replace(path)
     except OSError as error:
         warnings.warn(f"measured costs were not kept: {error}", stacklevel=2)
 
 
-def read_agreed(of: Plain, comm: Communicator) -> Plain | None:
+def read_agreed(identity: Plain, comm: Communicator) -> Plain | None:
     """What all ranks have kept alike; None if one has nothing or something else."""
-    measured = read(of)
+    measured = read(identity)
     mark = 0 if measured is None else fingerprint(json.dumps(measured, sort_keys=True))
     marks = {mark for (mark,) in comm.all_gather_meta([mark])}
     return measured if len(marks) == 1 and mark else None

@@ -9,9 +9,11 @@ import torch
 
 from thinwire.comm import GroupCommunicator, Nodes
 from thinwire.cost import cache
-from thinwire.cost.curves import WORK, Chooses, Costs, Curve, Recipe, key_of, measure_curves
+from thinwire.cost.curves import WORK, Costs, Curve, key_of, measure_curves
 from thinwire.cost.network import Network
+from thinwire.cost.patterns import check_modelled
 from thinwire.cost.probe import agreed, measure_network
+from thinwire.pipeline import Pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Calibration:
 
 def calibrate(
     comm: GroupCommunicator,
-    recipes: Sequence[Recipe],
+    recipes: Sequence[Pipeline],
     device: torch.device,
     *,
     nodes: Nodes | None = None,
@@ -47,31 +49,33 @@ def calibrate(
     `network` that was just measured takes the place of one that was kept. All ranks call it
     together. It takes a few seconds for the network and about one for a recipe.
     """
-    of = cache.identity(device, comm.size, comm.backend)
-    of["node_size"] = 1 if nodes is None else nodes.inside.size
-    kept = None if refresh else cache.read_agreed(of, comm)
+    pipelines = [pipeline for recipe in recipes for pipeline in recipe.alternatives]
+    for pipeline in pipelines:
+        check_modelled(pipeline.collective)
+    identity = cache.identity_of(device, comm.size, comm.backend)
+    identity["node_size"] = 1 if nodes is None else nodes.inside.size
+    kept = None if refresh else cache.read_agreed(identity, comm)
     known = None if kept is None else _understood(kept)
     if known is None:
-        found = network or measure_network(comm, device, nodes, clock)
-        known = Calibration(found, Costs(str(device)))
+        network = network or measure_network(comm, device, nodes, clock)
+        known = Calibration(network, Costs(str(device)))
     known = replace(known, network=network or known.network)
-    ways = [w for r in recipes for w in (map(r.way, r.labels) if isinstance(r, Chooses) else [r])]
-    missing = {key_of(r): r for r in ways if key_of(r) not in known.costs.curves}
+    missing = {key_of(p): p for p in pipelines if key_of(p) not in known.costs.curves}
     if kept is not None and not missing:
         return known
-    measured = {key: _agreed_curves(r, device, comm, clock) for key, r in missing.items()}
+    measured = {key: _agreed_curves(p, device, comm, clock) for key, p in missing.items()}
     costs = replace(known.costs, curves=known.costs.curves | measured)
     calibration = replace(known, costs=costs)
-    cache.write(of, calibration.to_dict())
+    cache.write(identity, calibration.to_dict())
     return calibration
 
 
 def _agreed_curves(
-    recipe: Recipe, device: torch.device, comm: GroupCommunicator, clock: Callable[[], float]
+    pipeline: Pipeline, device: torch.device, comm: GroupCommunicator, clock: Callable[[], float]
 ) -> dict[str, Curve]:
     """All ranks measure at the same time, as they work at the same time in a step."""
-    found = measure_curves(recipe, device, clock=clock)
-    numbers = [n for work in WORK for n in (found[work].a, found[work].b, found[work].c)]
+    mine = measure_curves(pipeline, device, clock=clock)
+    numbers = [n for work in WORK for n in (mine[work].a, mine[work].b, mine[work].c)]
     same = agreed(comm, numbers)
     return {work: Curve(*same[3 * i : 3 * i + 3]) for i, work in enumerate(WORK)}
 

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from thinwire.cost.wire_size import alone
 from thinwire.kernels.max_abs import max_abs
-from thinwire.types import AnyCodec, Collective, Feedback, Sparsifier, StepContext, TensorSpec
+from thinwire.pipeline import Pipeline
+from thinwire.types import StepContext, TensorSpec
 
 SIZES = (1 << 14, 1 << 20, 1 << 17)  # elements; the third if there is time
 FACTORS = (1.0, 4.0)  # densities measured, as multiples of the recipe's own
@@ -21,35 +21,6 @@ STEPS = 4  # of which the first is not counted: it compiles and allocates
 BUDGET = 1.5  # seconds for one recipe, after which no third size is begun
 WORK = ("local", "encode", "decode")
 _PHASES = {"feedback": "local", "select": "local", "encode": "encode", "decode": "decode"}
-
-
-class Recipe(Protocol):
-    """What is needed of a pipeline. (Policies lie below pipelines and cannot name theirs.)"""
-
-    @property
-    def sparsifier(self) -> Sparsifier: ...
-    @property
-    def codec(self) -> AnyCodec: ...
-    @property
-    def collective(self) -> Collective: ...
-    @property
-    def feedback(self) -> Feedback: ...
-    @property
-    def unit(self) -> Any: ...
-    @property
-    def bypass(self) -> int: ...
-
-    def init(self, spec: TensorSpec) -> Any: ...
-    def step(self, grad: Tensor, state: Any, ctx: StepContext) -> Tensor: ...
-
-
-@runtime_checkable
-class Chooses(Protocol):
-    """A recipe that is one of several."""
-
-    @property
-    def labels(self) -> tuple[str, ...]: ...
-    def way(self, label: str) -> Recipe: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +43,12 @@ class Curve:
         rows = rows / seconds[:, None]
         free = [0, 1, 2]
         while free:
-            found = np.linalg.lstsq(rows[:, free], np.ones(len(rows)), rcond=None)[0]
-            if (found >= 0).all():
+            fitted = np.linalg.lstsq(rows[:, free], np.ones(len(rows)), rcond=None)[0]
+            if (fitted >= 0).all():
                 solution = np.zeros(3)
-                solution[free] = found
+                solution[free] = fitted
                 return cls(*map(float, solution))
-            free.pop(int(np.argmin(found * rows[:, free].mean(0))))
+            free.pop(int(np.argmin(fitted * rows[:, free].mean(0))))
         return cls()
 
 
@@ -86,15 +57,15 @@ class Costs:
     """The curves of recipes on one device, by `key_of` the recipe, and how well they fitted.
 
     "local" is feedback and selection, "encode" what a rank encodes of its own selection, "decode"
-    the same entries decoded and added up; both last are scaled by what an exchange between more
-    ranks comes to.
+    the same entries decoded and added up. The last two are scaled by how much more is encoded and
+    decoded in an exchange between more ranks.
     """
 
     device: str
     curves: dict[str, dict[str, Curve]] = field(default_factory=dict)
     spread: float = 0.2  # typical relative error of a prediction
 
-    def of(self, recipe: Recipe) -> Mapping[str, Curve] | None:
+    def of(self, recipe: Pipeline) -> Mapping[str, Curve] | None:
         """The recipe's curves, if it was measured."""
         return self.curves.get(key_of(recipe))
 
@@ -112,14 +83,14 @@ class Costs:
         return cls(plain["device"], curves, plain["spread"])
 
 
-def key_of(recipe: Recipe) -> str:
-    """What the time of a recipe depends on; how tensors are grouped into units it does not."""
+def key_of(recipe: Pipeline) -> str:
+    """What the time of a recipe depends on: its pieces, not how tensors are grouped into units."""
     pieces = (recipe.sparsifier, recipe.codec, recipe.collective, recipe.feedback)
     return " | ".join(map(repr, pieces))
 
 
 def measure_curves(
-    recipe: Recipe,
+    recipe: Pipeline,
     device: torch.device,
     sizes: Sequence[int] = SIZES,
     clock: Callable[[], float] = time.perf_counter,
@@ -138,11 +109,11 @@ def measure_curves(
             k = n if density is None else density * n
             for work, seconds in spent.items():
                 points[work].append((n, k, seconds))
-    return {work: Curve.fit(found) for work, found in points.items()}
+    return {work: Curve.fit(measured) for work, measured in points.items()}
 
 
 def _medians(
-    recipe: Recipe,
+    recipe: Pipeline,
     n: int,
     density: float | None,
     device: torch.device,

@@ -55,10 +55,20 @@ WORD = 8  # bytes of a count in a sum
 
 @singledispatch
 def pattern(collective: Collective, codec: AnyCodec, load: Load) -> Pattern:
-    """What `collective` does with such a load, through `codec`."""
+    """What `collective` does with such a load, through `codec`.
+
+    A collective that is not ours gets its model by `pattern.register`, as those below do.
+    """
     raise RecipeError(
-        f"{collective!r} has no cost model; register one with policy.patterns.pattern"
+        f"{collective!r} has no cost model, which auto, plan and doctor need: register a function "
+        "(collective, codec, load) -> Pattern with thinwire.cost.patterns.pattern.register"
     )
+
+
+def check_modelled(collective: Collective) -> None:
+    """Refuse a collective without a cost model, before anything is measured for it."""
+    if pattern.dispatch(type(collective)) is pattern.dispatch(object):
+        pattern(collective, None, Load(1, 1, 1))
 
 
 @pattern.register

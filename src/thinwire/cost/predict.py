@@ -6,10 +6,11 @@ from math import ceil
 
 from thinwire.collective import AllGather, Dense, GTopK, OkTopK
 from thinwire.cost.buckets import PlannedUnit, Shape, units_of
-from thinwire.cost.curves import Chooses, Costs, Curve, Recipe
+from thinwire.cost.curves import Costs, Curve
 from thinwire.cost.exchange import Load, Pattern, gather_numbers
 from thinwire.cost.network import Network
 from thinwire.cost.patterns import exchange_cost, pattern
+from thinwire.pipeline import Pipeline
 from thinwire.settings import target_count
 from thinwire.sparsify import BlockTopK, Everything, HashedSlots
 
@@ -39,7 +40,7 @@ class Prediction:
     seconds: float
     low: float
     high: float
-    sent: float  # bytes a rank, the mean over the ranks
+    sent: float  # bytes per rank, the mean over the ranks
     units: tuple[UnitCost, ...]
 
     @property
@@ -49,7 +50,7 @@ class Prediction:
 
 
 def predict(
-    recipe: Recipe,
+    recipe: Pipeline,
     shapes: Mapping[str, Shape],
     workers: int,
     network: Network,
@@ -98,7 +99,7 @@ def step_seconds(
 
 
 def unit_cost(
-    recipe: Recipe,
+    recipe: Pipeline,
     unit: PlannedUnit,
     workers: int,
     network: Network,
@@ -107,24 +108,24 @@ def unit_cost(
 ) -> UnitCost:
     """What one unit takes: the network, and the device's work where its curves are known.
 
-    Of a recipe that chooses, it is the cheapest of its ways.
+    Of a recipe that chooses, it is the cheapest of its alternatives.
     """
-    if isinstance(recipe, Chooses):
-        ways = [recipe.way(label) for label in recipe.labels]
-        paid = (unit_cost(way, unit, workers, network, costs, alike) for way in ways)
-        return min(paid, key=lambda cost: cost.seconds)
     if unit.bypassed:
         load = Load(workers, unit.numel, unit.numel)
         seconds, sent, _ = exchange_cost(Dense(), None, load, network)
         return UnitCost(unit, unit.numel, 0.0, seconds, sent)
-    load = load_of(recipe, unit.numel, workers, alike)
-    seconds, sent, exchange = exchange_cost(recipe.collective, recipe.codec, load, network)
-    curves = None if costs is None else costs.of(recipe)
-    spent = 0.0 if curves is None else _work(recipe, load, exchange, curves)
-    return UnitCost(unit, load.k, spent, seconds, sent)
+
+    def cost_by(pipeline: Pipeline) -> UnitCost:
+        load = load_of(pipeline, unit.numel, workers, alike)
+        seconds, sent, exchange = exchange_cost(pipeline.collective, pipeline.codec, load, network)
+        curves = None if costs is None else costs.of(pipeline)
+        work = 0.0 if curves is None else _work(pipeline, load, exchange, curves)
+        return UnitCost(unit, load.k, work, seconds, sent)
+
+    return min(map(cost_by, recipe.alternatives), key=lambda cost: cost.seconds)
 
 
-def load_of(recipe: Recipe, numel: int, workers: int, alike: float = ALIKE) -> Load:
+def load_of(recipe: Pipeline, numel: int, workers: int, alike: float = ALIKE) -> Load:
     """What a unit of so many elements brings to the exchange."""
     sparsifier = recipe.sparsifier
     density: float | None = getattr(sparsifier, "density", None)
@@ -142,7 +143,7 @@ def load_of(recipe: Recipe, numel: int, workers: int, alike: float = ALIKE) -> L
     return Load(workers, numel, k, alike, width)
 
 
-def _work(recipe: Recipe, load: Load, exchange: Pattern, curves: Mapping[str, Curve]) -> float:
+def _work(recipe: Pipeline, load: Load, exchange: Pattern, curves: Mapping[str, Curve]) -> float:
     """Curves were measured alone; more ranks encode and decode more of the entries."""
     single = pattern(recipe.collective, recipe.codec, replace(load, workers=1))
     encoded = load.k * _ratio(exchange.encoded, single.encoded)

@@ -230,7 +230,7 @@ class Synchronizer:
             dissolved = self._units.pop(old)
             self._saved |= dissolved.dissolve()
             self._past |= {n: self._past.get(n, Cost()) + c for n, c in dissolved.costs().items()}
-        pipeline = pipeline or self.choosers.first_way(key, self._saved)
+        pipeline = pipeline or self.choosers.first_pipeline(key, self._saved)
         unit = Unit.assemble(grads, pipeline, self._saved, self.runner.keeps_state)
         for name in key:
             self._saved.pop(name, None)
