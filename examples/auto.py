@@ -36,9 +36,7 @@ def main() -> None:
         if step % 10 == 9:
             if rank == 0:
                 took_ms = 100 * (time.perf_counter() - began)  # 1000 ms, over 10 steps
-                print(
-                    f"step {step + 1:3d}  loss {loss.item():8.3f}  {took_ms:6.1f} ms per step"
-                )
+                print(f"step {step + 1:3d}  loss {loss.item():8.3f}  {took_ms:6.1f} ms per step")
             began = time.perf_counter()
 
     if rank == 0:

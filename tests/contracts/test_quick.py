@@ -7,9 +7,9 @@ tried without a line here. The other files of this folder try all laws on many m
 import pytest
 
 import thinwire as tw
-from contracts.test_conservation import check
 from support.contracts import ranks
 from support.contracts.cases import Case, Layer
+from support.contracts.laws import check
 from support.pieces import recipes_by_piece
 
 LAYERS = (

@@ -1,4 +1,6 @@
-"""Arbitrary bytes for every decoder: `python -m tests.codec.fuzz --payloads 200000`.
+"""Arbitrary bytes for every decoder:
+
+    PYTHONPATH=tests python -m support.codec.fuzz --payloads 200000
 
 Payloads are random, cut short, flipped, spliced from two codecs' or have other numbers in the
 header; each is tried with the checksum that then no longer fits, or with one made to fit. What must

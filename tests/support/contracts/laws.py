@@ -1,4 +1,4 @@
-"""Conservation, as a number: how far a step strays, in units of what rounding allows."""
+"""Laws 1 and 2 for what one run saw; conservation in units of what rounding allows."""
 
 from dataclasses import dataclass
 
@@ -27,6 +27,24 @@ class Rounding:
     def of(cls, dtype: torch.dtype) -> "Rounding":
         form = torch.finfo(dtype)
         return cls(form.eps, form.smallest_normal * form.eps)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one rank saw of one step, tensor by tensor."""
+
+    updates: tuple[str, ...]  # digests
+    excess: tuple[float, ...]  # of the recipe's law, in units of what rounding allows
+    in_place: bool
+
+
+def check(steps_by_rank: list[list[Step]]) -> None:
+    """Laws 1 and 2, for what `ranks.train` saw."""
+    for steps in zip(*steps_by_rank, strict=True):
+        assert len({step.updates for step in steps}) == 1, "updates differ between ranks"
+        for step in steps:
+            assert max(step.excess, default=0) <= 1, f"beyond rounding, by tensor: {step.excess}"
+            assert step.in_place
 
 
 def sum_over_ranks(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:

@@ -13,19 +13,11 @@ import torch
 import thinwire as tw
 from support.contracts import laws
 from support.contracts.cases import DTYPES, Case, digest, state_digest
+from support.contracts.laws import Step
 from thinwire.comm import GroupCommunicator
 from thinwire.types import Sparse, StepContext, TensorSpec, accumulator
 
 TIMEOUT = timedelta(seconds=15)
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one rank saw of one step, tensor by tensor."""
-
-    updates: tuple[str, ...]  # digests
-    excess: tuple[float, ...]  # of the recipe's law, in units of what rounding allows
-    in_place: bool
 
 
 def open_sync(case: Case, group: Any, **settings: Any) -> tw.Synchronizer:
@@ -61,7 +53,7 @@ def train(
                 dtype = DTYPES[case.layers[i].dtype]
                 gap = laws.estimate_excess(update, old.get(name), new[name], dtype, group, size)
             else:
-                gap = 0.0  # unbiased, not conserving: see test_unbiased.py
+                gap = 0.0  # unbiased, not conserving: see test_law_1_unbiased.py
             excess.append(gap)
         report.append(
             Step(

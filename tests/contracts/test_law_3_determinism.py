@@ -1,4 +1,4 @@
-"""Law 3: same seed, same bytes, same update; twice, and on every number of threads."""
+"""Law 3, determinism: same seed, same bytes, same update; twice, and on every number of threads."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Law 1 for pieces that do not conserve: right on average, and never further off than they say."""
+"""Law 1 for pieces that do not conserve: unbiased, and within the error bound that they state."""
 
 import math
 

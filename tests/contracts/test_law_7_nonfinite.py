@@ -1,4 +1,4 @@
-"""Law 7: NaN and Inf on one rank reach every rank's ears and nobody's state."""
+"""Law 7, degenerate input: NaN or Inf on one rank is known to all ranks and enters no state."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Where the update is written is cleared on the way, or not: the bits are the same."""
+"""Law 3, determinism: the same bits whether or not the update is written over the gradient."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""A short run of the fuzzer; `python -m tests.codec.fuzz` is the long one."""
+"""Law 5, refusal: a short run of the fuzzer; `support.codec.fuzz` says how to start a long one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Law 4: lossless pairs return what they got, lossy ones stay within the bound they state."""
+"""Law 4, round trip: lossless pairs return what they got, lossy ones stay within their bound."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Law 5: damaged, foreign or lying bytes raise WireFormatError and are never decoded."""
+"""Law 5, refusal: damaged, foreign or lying bytes raise WireFormatError and are never decoded."""
 
 import struct
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Law 8: stop, save, load, go on = never stopped; and at another P nothing is lost."""
+"""Law 8, resume: stop, save, load, go on = never stopped; and at another P nothing is lost."""
 
 import io
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.test_conservation import check
 from support.contracts import ranks
 from support.contracts.cases import DTYPES, Case, Layer, everything
+from support.contracts.laws import check
 from support.contracts.strategies import some_ranks
 
 LAYERS = (

@@ -1,4 +1,4 @@
-"""Law 6: bytes sent are within the formula of the collective."""
+"""Law 6, bounds: bytes sent are within the formula of the collective."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Bytes as the kernel counts them on the sockets, against each paper's formula.
+"""Law 6, bounds: bytes as the kernel counts them on the sockets, by each paper's formula.
 
 On top of the formula come, and are stated here: 56 bytes of header and up to 14 of padding for
 each payload, 8 for its length, Gloo's framing of each message, and the small histograms by which

@@ -1,0 +1,38 @@
+"""Law 1, conservation: nothing is lost. Law 2, replicas: every rank has the same update."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.contracts import ranks
+from support.contracts.cases import Case, Layer, everything
+from support.contracts.laws import check
+from support.contracts.strategies import cases
+from support.contracts.strategies import ranks as sizes
+
+
+@pytest.mark.parametrize("size", sizes)
+@pytest.mark.parametrize("recipe", everything())
+@settings(max_examples=1)
+@given(data=st.data())
+def test_any_gradients(cluster, recipe, size, data):
+    case = data.draw(cases(recipe))
+    check(cluster.run(ranks.train, size, case))
+
+
+@pytest.mark.parametrize("size", sizes)
+@pytest.mark.parametrize("recipe", everything())
+def test_what_ranks_deliver_is_the_total(cluster, recipe, size):
+    layers = (
+        Layer((900,)),
+        Layer((400,), "float64", content="heavy"),
+        Layer((300,), content="tied"),
+        Layer((300,), content="one rank only"),
+        Layer((50,), content="zeros"),
+        Layer((1,)),
+        Layer((0,)),
+    )
+    case = Case(recipe, layers, steps=1, settings={"density": 0.1})
+    for exchanges in zip(*cluster.run(ranks.exchange, size, case), strict=True):
+        assert len({total for total, _ in exchanges}) == 1, "totals differ between ranks"
+        assert max(excess for _, excess in exchanges) <= 1
