@@ -43,7 +43,18 @@ def test_folders_are_searched_and_each_row_remembers_its_file(tmp_path: Path) ->
     put(tmp_path / "a" / "two.json", GOOD)
     results = read([tmp_path / "a", tmp_path / "a" / "two.json"])
     assert [row["file"] for row in results.rows] == ["one.json", "two.json"]
-    assert results.machines == {"one.json": {"cores": 2}, "two.json": {"cores": 2}}
+    assert results.origins == {"one.json": {"cores": 2}, "two.json": {"cores": 2}}
+
+
+def test_a_file_tells_its_commit_and_command_where_it_has_them(tmp_path: Path) -> None:
+    new = {"commit": "abc1234", "command": "thinwire recipes"}
+    paths = [put(tmp_path / "old.json", GOOD), put(tmp_path / "new.json", GOOD | new)]
+    unknown = put(tmp_path / "unknown.json", GOOD | {"commit": None, "command": "x"})
+    assert read([*paths, unknown]).origins == {
+        "old.json": {"cores": 2},
+        "new.json": {"cores": 2, **new},
+        "unknown.json": {"cores": 2, "command": "x"},
+    }
 
 
 def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:

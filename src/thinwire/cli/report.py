@@ -1,9 +1,5 @@
-"""`thinwire report`: result files as one page.
+"""`thinwire report`: result files as one page."""
 
-Hooked into the command line by `app.command("report")(report)`.
-"""
-
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +7,8 @@ import typer
 
 from thinwire.report.charts.png import refuse_without_matplotlib, save
 from thinwire.report.kinds import by_kind
-from thinwire.results.file import write_whole
-from thinwire.results.rows import SCHEMA, Results, read
+from thinwire.results.file import ResultFile, write_whole
+from thinwire.results.rows import read
 
 
 def report(
@@ -30,22 +26,16 @@ def report(
     from thinwire.report.figures import draw
     from thinwire.report.page import report_page
 
-    found = read(results)
-    kinds = by_kind(found.rows)
+    content = read(results)
+    kinds = by_kind(content.rows)
     drawn = draw(kinds)
     plots = [plot for members in drawn.values() for plot in members]
-    write_whole(out, report_page(kinds, drawn, found.machines))
-    files = len(found.machines)
-    typer.echo(f"Page: {out} ({len(found.rows)} rows of {files} files, {len(plots)} figures)")
+    write_whole(out, report_page(kinds, drawn, content.origins))
+    files = len(content.origins)
+    typer.echo(f"Page: {out} ({len(content.rows)} rows of {files} files, {len(plots)} figures)")
     if png is not None:
         save(plots, png)
         typer.echo(f"Figures: {png}")
     if json_path is not None:
-        write_whole(json_path, _together(found))
+        ResultFile(json_path, content.origins).add(content.rows)
         typer.echo(f"Rows: {json_path}")
-
-
-def _together(results: Results) -> str:
-    """One result file of all; its machine has an entry for each file's."""
-    content = {"schema": SCHEMA, "machine": results.machines, "rows": results.rows}
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"

@@ -22,7 +22,7 @@ SAVE = "".join(
 def report_page(
     found: Mapping[Kind, list[Row]],
     drawn: Mapping[Kind, list[Plot]],
-    machines: Mapping[str, Mapping[str, Any]],
+    origins: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """For each kind of row its figures and its table."""
     links = "".join(f'<a href="#{kind.name}">{escape(kind.title)}</a>' for kind in found)
@@ -41,7 +41,7 @@ def report_page(
         if found
         else ["There are no rows in these files yet."],
         f"<nav>{links}</nav>\n{sections}" if len(found) > 1 else sections,
-        [f"{file}: {describe(machine)}" for file, machine in machines.items()],
+        [f"{file}: {describe(origin)}" for file, origin in origins.items()],
     )
 
 

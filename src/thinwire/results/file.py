@@ -1,25 +1,34 @@
-"""Result files: `{"schema": 1, "machine": {...}, "rows": [...]}`, readable at any moment."""
+"""Result files, which can be read at any moment.
 
+`{"schema": 1, "machine": {...}, "commit": ..., "command": ..., "rows": [...]}`
+"""
+
+import errno
 import json
 import math
-from collections.abc import Iterable
+import os
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from thinwire.machine import describe_machine
+from thinwire.results.origin import command, commit
 
+SCHEMA = 1
 Row = dict[str, Any]
 
 
 class ResultFile:
     """Rows on disk, whole after every `add`: whoever reads sees valid JSON, however a run ends.
 
-    Without a path the rows are only kept.
+    Without a path the rows are only kept. The machine is this one if it is not given.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, machine: Mapping[str, object] | None = None) -> None:
         self.path = path
-        self.machine = describe_machine()
+        self.machine = dict(machine or describe_machine())
+        self._origin = {"commit": commit(), "command": command(sys.argv)}
         self.rows: list[Row] = []
         self.add([])
 
@@ -27,20 +36,19 @@ class ResultFile:
         """Append rows, and put the whole file in its place in one step."""
         self.rows += [_plain(row) for row in rows]
         if self.path is not None:
-            content = {"schema": 1, "machine": self.machine, "rows": self.rows}
-            write_whole(self.path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+            head = {"schema": SCHEMA, "machine": self.machine, **self._origin}
+            content = json.dumps(head | {"rows": self.rows}, indent=1, allow_nan=False)
+            write_whole(self.path, content + "\n")
 
 
 def write_whole(path: Path, text: str) -> None:
     """Write beside the file, then put it in its place in one step."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".part")
     beside.write_text(text, encoding="utf-8")
-    try:
-        beside.replace(path)
-    except OSError:
-        beside.unlink()
-        raise
+    beside.replace(path)
 
 
 def _plain(value: Any) -> Any:

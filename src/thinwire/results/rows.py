@@ -7,39 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.errors import ThinwireError
-from thinwire.results.file import Row
+from thinwire.results.file import SCHEMA, Row
 
-SCHEMA = 1
 NUMBERS = frozenset(
-    [
-        "workers",
-        "rate",
-        "n",
-        "k",
-        "density",
-        "seconds",
-        "floor_seconds",
-        "ratio",
-        "bits_per_item",
-        "entropy_bits",
-        "step",
-        "loss",
-        "encode_items_per_s",
-        "decode_items_per_s",
-        "bytes_sent_per_rank",
-        "bytes_per_rank",
-        "alpha",
-        "beta",
-    ]
-)
+    ["workers", "rate", "n", "k", "density", "seconds", "floor_seconds", "ratio", "bits_per_item",
+     "entropy_bits", "step", "loss", "encode_items_per_s", "decode_items_per_s",
+     "bytes_sent_per_rank", "bytes_per_rank", "alpha", "beta"]
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Results:
-    """Rows, each with the `file` it is from, and the machine that each file was measured on."""
+    """Rows, each with the `file` it is from; and the machine, commit and command of each file.
+
+    Files that were written before there was a commit in them have none here either.
+    """
 
     rows: list[Row]
-    machines: dict[str, dict[str, Any]]
+    origins: dict[str, dict[str, Any]]
 
 
 def read(paths: Sequence[Path]) -> Results:
@@ -48,7 +33,11 @@ def read(paths: Sequence[Path]) -> Results:
     for label, path in _labelled(_files(paths)):
         content = _content(path)
         machine = content["machine"]
-        results.machines.update(machine if _is_of_many(machine) else {label: machine})
+        if _is_of_many(machine):
+            results.origins.update(machine)
+        else:
+            run = {field: content[field] for field in ("commit", "command") if content.get(field)}
+            results.origins[label] = run | machine
         results.rows.extend({"file": label} | row for row in content["rows"])
     return results
 
@@ -59,13 +48,13 @@ def _is_of_many(machine: dict[str, Any]) -> bool:
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
         if not inside:
             raise ThinwireError(f"{path}: no result files (*.json) in this folder")
-        found += inside
-    return list(dict.fromkeys(found))
+        files += inside
+    return list(dict.fromkeys(files))
 
 
 def _labelled(files: Sequence[Path]) -> list[tuple[str, Path]]:
