@@ -131,8 +131,8 @@ def test_on_links_bytes_come_from_their_counters_and_payloads_repeat(tmp_path: P
 
 
 def test_a_case_that_fails_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.setattr("thinwire.bench.sync.run.TARGET", "failing_case:measure")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.setattr("thinwire.bench.sync.run.TARGET", "support.failing_case:measure")
     settings = Settings(("topk", "dgc"), n=(1000,), workers=(2,), rates=(None,), steps=1, warmup=0)
     results = ResultFile(None)
     (failure,) = run(settings, results, Quiet())

@@ -14,13 +14,16 @@ import pytest
 
 from support.extras import CLI, needs
 from thinwire.bench.peers import BASELINE
+from thinwire.bench.runner import Answers
 from thinwire.bench.timing import Quiet
-from thinwire.bench.train.plan import Case, Settings, declared_compute, order, plan
-from thinwire.bench.train.run import POINTS, Baselines, Run, curve, run, to_target
+from thinwire.bench.train.curve import POINTS, Run
+from thinwire.bench.train.plan import Case, Settings, order, plan
+from thinwire.bench.train.run import Baselines, run
 from thinwire.errors import ThinwireError
 from thinwire.lab import Lab, LabError, unavailable
 from thinwire.lab.ranks import CaseError
 from thinwire.results.file import ResultFile
+from thinwire.workloads.compute import declared_compute
 
 COMMAND = "from thinwire.cli.bench import bench; bench()"
 by_command = needs(*CLI)
@@ -35,8 +38,8 @@ SUMMARY = {
     *("final_loss", "target_loss", "seconds_to_target", "speedup_over_dense"),
     *("speedup_to_target", "cores_busy_with_other_work"),
 }
-CASE = Case(2, None, "digits", True, "topk", 0.05, 0.0, 10, 0.1, 0.9)
-SHAPE_CASE = Case(2, None, "resnet18", True, "topk", 0.01, 0.5, 10, None, None)
+CASE = Case(2, None, "digits", "topk", {"density": 0.05}, 10, 0.1, 0.9, seed=7)
+SHAPE_CASE = Case(2, None, "resnet18", "topk", {"density": 0.01}, 10, compute=0.5)
 
 
 def test_each_model_begins_with_the_baseline_and_has_its_own_settings() -> None:
@@ -93,8 +96,8 @@ def test_links_without_root_are_refused_with_what_works(monkeypatch: pytest.Monk
 
 
 def test_ranks_get_time_to_reach_a_target_and_stop_without_one() -> None:
-    assert order(CASE, Settings(), target=None)["max_steps"] == 10
-    assert order(CASE, Settings(), target=0.5)["max_steps"] == 20
+    assert order(CASE, target=None)["max_steps"] == 10
+    assert order(CASE, target=0.5)["max_steps"] == 20
 
 
 def answer(seconds: list[float], links: list[int | None]) -> dict[str, Any]:
@@ -105,30 +108,37 @@ def answer(seconds: list[float], links: list[int | None]) -> dict[str, Any]:
         "losses": losses,
         "link_bytes": links,
         "socket_bytes": bytes_of_sockets,
+        "counted_bytes": [7] * len(seconds),
         "phases": {"select": seconds[0]},
+        "held_out": {},
     }
+
+
+def answers(ranks: list[dict[str, Any]], nodes: int) -> Answers:
+    return Answers(Lab(nodes, loopback=True), ranks, None)
 
 
 def test_a_step_lasts_as_long_as_its_slowest_rank_and_a_node_has_one_link() -> None:
     one, other = answer([1.0, 2.0], [10, 20]), answer([2.0, 1.0], [10, 20])
-    both = Run.of([one, other], nodes=1)
+    both = Run.of(answers([one, other], nodes=1))
     assert both.seconds == [2.0, 2.0]
     assert both.bytes_sent == [5.0, 10.0]
     assert both.phases == {"select": 1.5}
-    assert Run.of([one, other], nodes=2).bytes_sent == [10.0, 20.0]
+    assert Run.of(answers([one, other], nodes=2)).bytes_sent == [10.0, 20.0]
 
 
 def test_without_links_bytes_are_those_of_the_sockets_and_none_if_nobody_counts() -> None:
     ranks = [answer([1.0, 1.0], [None, None]) for _ in range(2)]
-    assert Run.of(ranks, nodes=2).bytes_sent == [100.0, 200.0]
+    assert Run.of(answers(ranks, nodes=2)).bytes_sent == [100.0, 200.0]
     uncounted = [rank | {"socket_bytes": [None, None]} for rank in ranks]
-    assert Run.of(uncounted, nodes=2).bytes_sent is None
+    assert Run.of(answers(uncounted, nodes=2)).bytes_sent is None
+    assert Run.of(answers(uncounted, nodes=2), counted=True).bytes_sent == [7.0, 7.0]
 
 
 def test_a_curve_is_cumulative_and_has_the_first_and_the_last_step() -> None:
     steps = 5 * POINTS
     measured = Run([0.5] * steps, [float(step) for step in range(steps)], [10.0] * steps, {})
-    rows = curve(CASE, 7, Lab(2, loopback=True), measured)
+    rows = measured.curve(CASE, Lab(2, loopback=True))
     assert set(rows[0]) == FIELDS and {row["seed"] for row in rows} == {7}
     assert (rows[0]["step"], rows[-1]["step"]) == (1, steps) and len(rows) <= POINTS + 2
     for row in rows:
@@ -137,15 +147,15 @@ def test_a_curve_is_cumulative_and_has_the_first_and_the_last_step() -> None:
         )
     second_to_last, last = rows[-2:]
     assert last["loss"] == pytest.approx((second_to_last["step"] + steps - 1) / 2)  # since then
-    shape_rows = curve(SHAPE_CASE, 7, Lab(2, loopback=True), measured)
+    shape_rows = measured.curve(SHAPE_CASE, Lab(2, loopback=True))
     assert {row["loss"] for row in shape_rows} == {None}
 
 
 def test_the_time_to_a_target_ends_with_the_step_that_reaches_it() -> None:
     measured = Run([2.0] * 4, [4.0, 3.0, 1.0, 2.0], None, {})
-    assert to_target(CASE, measured, 3.0) == {"target_loss": 3.0, "seconds_to_target": 4.0}
-    assert to_target(CASE, measured, 0.5)["seconds_to_target"] is None
-    assert to_target(CASE, measured, None) == {"target_loss": None, "seconds_to_target": None}
+    assert measured.to_target(CASE, 3.0) == {"target_loss": 3.0, "seconds_to_target": 4.0}
+    assert measured.to_target(CASE, 0.5)["seconds_to_target"] is None
+    assert measured.to_target(CASE, None) == {"target_loss": None, "seconds_to_target": None}
 
 
 def test_the_baselines_end_is_the_target_unless_another_is_asked_for() -> None:
@@ -162,17 +172,17 @@ def test_the_baselines_end_is_the_target_unless_another_is_asked_for() -> None:
     assert baselines.target(SHAPE_CASE) is None
 
 
-def test_gains_refer_to_the_baseline_on_the_same_links_with_the_same_overlap() -> None:
+def test_speedups_refer_to_the_baseline_on_the_same_links_with_the_same_overlap() -> None:
     baselines = Baselines(None)
     dense = replace(CASE, recipe=BASELINE)
     slow, fast, never = (
         {"step_seconds": step, "seconds_to_target": target}
         for step, target in ((4.0, 40.0), (1.0, 20.0), (2.0, None))
     )
-    assert baselines.gains(dense, slow) == {"speedup_over_dense": 1.0, "speedup_to_target": 1.0}
-    assert baselines.gains(CASE, fast) == {"speedup_over_dense": 4.0, "speedup_to_target": 2.0}
-    assert baselines.gains(CASE, never) == {"speedup_over_dense": 2.0, "speedup_to_target": None}
-    elsewhere = baselines.gains(replace(CASE, overlap=False), fast)
+    assert baselines.speedups(dense, slow) == {"speedup_over_dense": 1.0, "speedup_to_target": 1.0}
+    assert baselines.speedups(CASE, fast) == {"speedup_over_dense": 4.0, "speedup_to_target": 2.0}
+    assert baselines.speedups(CASE, never) == {"speedup_over_dense": 2.0, "speedup_to_target": None}
+    elsewhere = baselines.speedups(replace(CASE, overlap=False), fast)
     assert elsewhere == {"speedup_over_dense": None, "speedup_to_target": None}
 
 
@@ -180,15 +190,15 @@ def test_a_loss_is_smoothed_before_it_is_compared() -> None:
     case = replace(CASE, steps=20)
     measured = Run([1.0] * 4, [4.0, 1.0, 3.0, 1.5], None, {})
     assert measured.smoothed(case) == [4.0, 2.5, 2.0, 2.25]
-    assert to_target(case, measured, 2.0)["seconds_to_target"] == 3.0
+    assert measured.to_target(case, 2.0)["seconds_to_target"] == 3.0
 
 
 def test_exposed_is_what_the_declared_compute_does_not_hide() -> None:
     measured = Run([9.0, 0.7, 0.9, 0.8], [0.0] * 4, None, {})
-    found = measured.summary(SHAPE_CASE, Settings(warmup=1))
+    found = measured.summary(SHAPE_CASE, warmup=1)
     assert found["step_seconds"] == 0.8 and found["exposed_seconds"] == pytest.approx(0.3)
     assert (found["step_seconds_min"], found["step_seconds_max"]) == (0.7, 0.9)
-    assert measured.summary(CASE, Settings(warmup=1))["exposed_seconds"] is None
+    assert measured.summary(CASE, warmup=1)["exposed_seconds"] is None
 
 
 OPTIONS = "--models text --recipes topk --workers 2 --rates none --steps 6 --overlap on,off"
@@ -273,7 +283,7 @@ class NoWorkers:
 
 
 def test_an_interrupted_run_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thinwire.bench.train.run.Workers", NoWorkers)
+    monkeypatch.setattr("thinwire.bench.runner.Workers", NoWorkers)
     path = tmp_path / "train.json"
     settings = Settings(("digits",), ("dense", "bf16"), (2,), rates=(None,), steps=3)
     with pytest.raises(KeyboardInterrupt):
@@ -285,7 +295,7 @@ def test_an_interrupted_run_can_be_read(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_run_that_fails_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thinwire.bench.train.run.Workers", NoWorkers)
+    monkeypatch.setattr("thinwire.bench.runner.Workers", NoWorkers)
     settings = Settings(("digits",), ("topk",), (2,), rates=(None,), overlap=(True,), steps=3)
     results = ResultFile(None)
     (failure,) = run(settings, results, Quiet())
@@ -297,12 +307,12 @@ class Counting(Quiet):
     def __init__(self) -> None:
         self.steps = 0
 
-    def advance(self, steps: int = 1) -> None:
+    def advance(self, note: str = "", steps: int = 1) -> None:
         self.steps += steps
 
 
 def test_progress_counts_the_steps_that_need_not_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thinwire.bench.train.run.Workers", NoWorkers)
+    monkeypatch.setattr("thinwire.bench.runner.Workers", NoWorkers)
     settings, watcher = Settings(("digits",), (), (2,), rates=(None,), steps=3), Counting()
     run(settings, ResultFile(None), watcher)
     (case,) = plan(settings)

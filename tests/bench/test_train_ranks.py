@@ -22,7 +22,7 @@ CASE = {
     "shapes": SHAPES,
     "work": {"a.weight": 2, "b.weight": 1, "c.weight": 1, "c.bias": 0},
     "recipe": "topk",
-    "density": 0.01,
+    "arguments": {"density": 0.01},
     "overlap": True,
     "compute": 0.03,
     "learning_rate": None,
@@ -32,13 +32,15 @@ CASE = {
     "window": 1,
     "target": None,
     "seed": 0,
+    "decay": False,
+    "held_out": False,
 }
 DIGITS = {
     **CASE,
     "model": "digits",
     "shapes": None,
     "work": None,
-    "density": 0.05,
+    "arguments": {"density": 0.05},
     "compute": 0.0,
     "learning_rate": 0.1,
     "momentum": 0.9,
@@ -53,7 +55,7 @@ def two() -> Iterator[Cluster]:
 
 def trained(group: Any, rank: int, size: int, case: dict[str, Any]) -> dict[str, Any]:
     reported: list[int] = []
-    answer = train_case.train(case, rank, lambda: reported.append(1))
+    answer = train_case.train(case, rank, lambda note="": reported.append(1))
     return {**answer, "reported": len(reported)}
 
 
@@ -76,12 +78,12 @@ def test_bytes_are_those_of_the_steps_and_only_ours_tell_phases(two: Cluster) ->
 
 
 def updates(
-    group: Any, rank: int, size: int, recipe: str, density: float | None, overlap: bool
+    group: Any, rank: int, size: int, recipe: str, arguments: dict[str, float], overlap: bool
 ) -> Tensor:
     model = ShapeModel(SHAPES, rank, seed=0)
     wrap = DistributedDataParallel if overlap else HeldBack
     ddp = wrap(model, bucket_cap_mb=1, gradient_as_bucket_view=True, init_sync=False)
-    handle = compress(ddp, recipe, density, seed=0)
+    handle = compress(ddp, recipe, arguments, seed=0)
     found = []
     for _ in range(4):
         ddp.zero_grad()
@@ -96,8 +98,8 @@ def updates(
 
 @pytest.mark.parametrize("recipe", [*DDP_PEERS, "dense", "topk", "dgc", "ok-topk"])
 def test_overlap_changes_no_result(two: Cluster, recipe: str) -> None:
-    density = 0.01 if recipe in ("topk", "dgc", "ok-topk") else None
-    on, off = (two.run(updates, 2, recipe, density, overlap) for overlap in (True, False))
+    arguments = {"density": 0.01} if recipe in ("topk", "dgc", "ok-topk") else {}
+    on, off = (two.run(updates, 2, recipe, arguments, overlap) for overlap in (True, False))
     assert on[0].abs().sum() > 0
     for first, second in ((on[0], on[1]), (on[0], off[0]), (on[1], off[1])):
         assert torch.equal(first, second)
@@ -157,7 +159,9 @@ def test_a_failure_of_a_bucket_held_back_is_raised_and_not_waited_for(two: Clust
 
 @needs("sklearn")
 def test_digits_are_learnt_and_all_ranks_agree_on_the_loss(two: Cluster) -> None:
-    first, second = two.run(trained, 2, DIGITS | {"recipe": "dense", "steps": 12, "max_steps": 12})
+    first, second = two.run(
+        trained, 2, DIGITS | {"recipe": "dense", "arguments": {}, "steps": 12, "max_steps": 12}
+    )
     assert first["losses"] == second["losses"]
     assert first["losses"][-1] < first["losses"][0]
 

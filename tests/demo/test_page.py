@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from support.browser import PHONE, chromium
-from thinwire.demo.page import page
+from thinwire.demo.page import differences, page
 from thinwire.results.file import Row
 
 VOID = {"meta", "br", "input"}
@@ -117,3 +117,8 @@ def test_a_phone_shows_all_of_it_and_only_tables_scroll(html: str, tmp_path: Pat
         assert page.locator(".scroll").first.evaluate("e => e.scrollWidth > e.clientWidth")
         page.locator(".summary tr[data-recipe=topk]").first.hover()
         assert page.locator(".line.on").count() == 4
+
+
+def test_recipes_trained_differently_are_named() -> None:
+    assert differences(["dense", "topk"]) == ""
+    assert differences(["topk", "dgc"]) == "dgc: momentum 0"

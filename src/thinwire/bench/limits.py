@@ -24,9 +24,9 @@ def refuse_links(workers: Sequence[int], nodes: int | None, rates: Sequence[str 
             raise LabError(f"{error}; `--rates none` measures over unshaped loopback") from None
 
 
-def refuse_memory(workers: int, gib_a_rank: float, what: str) -> None:
+def refuse_memory(workers: int, gib_per_rank: float, what: str) -> None:
     """More than this machine has free."""
-    needed, available = workers * gib_a_rank, available_memory_gib()
+    needed, available = workers * gib_per_rank, available_memory_gib()
     if available is not None and needed > available:
         raise ThinwireError(
             f"{workers} workers with {what} may need {needed:.0f} GiB, and {available:.0f} are "

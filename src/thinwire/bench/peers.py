@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
+from thinwire.cookbook import has_density
+
 SAMPLE = 0.01  # DGC, section 3.1: the threshold comes from 1 % of the gradient
 MOMENTUM = 0.9
 REUSE, REGIONS = 32, 64  # Ok-Topk, section 5.2: steps between new thresholds and new regions
@@ -266,3 +268,8 @@ PEERS: dict[str, Callable[[float], Method]] = {
     "torch-dgc": DgcAllGather,
     "torch-oktopk": OkTopK,
 }
+
+
+def takes_density(name: str) -> bool:
+    """Whether a peer, or a recipe given by its name alone, has a density to set."""
+    return name in SPARSE_PEERS or has_density(name)

@@ -31,11 +31,11 @@ class Spread:
 
 
 class Watcher(Protocol):
-    """Is told what is being done, and of each step that is over."""
+    """Is told what is being done, and of each step that is over, with a note such as its loss."""
 
     def start(self, what: str) -> None: ...
 
-    def advance(self, steps: int = 1) -> None: ...
+    def advance(self, note: str = "", steps: int = 1) -> None: ...
 
 
 class Quiet:
@@ -44,7 +44,7 @@ class Quiet:
     def start(self, what: str) -> None:
         pass
 
-    def advance(self, steps: int = 1) -> None:
+    def advance(self, note: str = "", steps: int = 1) -> None:
         pass
 
 

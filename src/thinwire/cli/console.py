@@ -18,14 +18,16 @@ class Bar:
     """One bar over all steps of all cases."""
 
     def __init__(self, progress: Progress, steps: int) -> None:
-        self._progress = progress
+        self._progress, self._what = progress, ""
         self._task = progress.add_task("starting the workers", total=steps)
 
     def start(self, what: str) -> None:
+        self._what = what
         self._progress.update(self._task, description=what)
 
-    def advance(self, steps: int = 1) -> None:
-        self._progress.update(self._task, advance=steps)
+    def advance(self, note: str = "", steps: int = 1) -> None:
+        text = f"{self._what}  {note}" if note else self._what
+        self._progress.update(self._task, advance=steps, description=text)
 
 
 def plain_console(width: int = PLAIN_WIDTH) -> Console:

@@ -1,16 +1,55 @@
-"""The final table's words and numbers, the same on the terminal and on the page.
+"""What the runs come to: the final table's words and numbers, on the terminal and on the page.
 
 Several seeds show as mean ± standard deviation, and their differences from the baseline, taken
 seed by seed, as mean ± standard error.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
 
-from thinwire.demo.results import BySeed, Summary
+from thinwire.results.file import Row
 
 Cells = tuple[str, ...]
 COSTS = ("KB a step", "fewer bytes", "ms a step")
+BySeed = dict[int | None, float | None]  # None: it diverged, or was not measured
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One recipe's finished runs."""
+
+    recipe: str
+    model: str
+    losses: BySeed
+    accuracies: BySeed
+    bytes_per_step: float
+    step_seconds: float
+
+    def times_fewer_bytes(self, dense: "Summary") -> float | None:
+        return dense.bytes_per_step / self.bytes_per_step if self.bytes_per_step else None
+
+
+def summarise(rows: Iterable[Row]) -> dict[str, dict[str, Summary]]:
+    """By model and recipe, in the order of the rows."""
+    last: dict[tuple[str, str], dict[int | None, Row]] = {}
+    for row in rows:
+        last.setdefault((row["model"], row["recipe"]), {})[row.get("seed")] = row
+    summaries: dict[str, dict[str, Summary]] = {}
+    for (model, recipe), runs in last.items():
+        ends = runs.values()
+        summaries.setdefault(model, {})[recipe] = Summary(
+            recipe=recipe,
+            model=model,
+            losses={seed: row.get("held_out_loss", row["loss"]) for seed, row in runs.items()},
+            accuracies={seed: row.get("accuracy") for seed, row in runs.items()},
+            bytes_per_step=fmean(row["bytes_sent_per_rank"] / row["step"] for row in ends),
+            step_seconds=fmean(
+                row.get("step_seconds", row["seconds"] / row["step"]) for row in ends
+            ),
+        )
+    return summaries
 
 
 def headings(summaries: dict[str, Summary]) -> Cells:
@@ -18,8 +57,8 @@ def headings(summaries: dict[str, Summary]) -> Cells:
     return ("recipe", f"held-out {measure}", "against dense", *COSTS)
 
 
-def rows(summaries: dict[str, Summary], baseline: str) -> list[Cells]:
-    """One row a recipe. Without the baseline's run the comparisons stay empty."""
+def lines(summaries: dict[str, Summary], baseline: str) -> list[Cells]:
+    """One per recipe. Without the baseline's run the comparisons stay empty."""
     dense = summaries.get(baseline)
     return [_row(summary, dense, _has_accuracy(summaries)) for summary in summaries.values()]
 
@@ -38,7 +77,7 @@ def _row(summary: Summary, dense: Summary | None, by_accuracy: bool) -> Cells:
         summary.recipe,
         _reached(reached, "{:.1%}" if by_accuracy else "{:.3f}"),
         _points(gaps) if by_accuracy else _difference(gaps, 3),
-        f"{summary.bytes_a_step / 1000:,.1f}",
+        f"{summary.bytes_per_step / 1000:,.1f}",
         f"{fewer:.1f}×" if fewer else "",
         f"{1000 * summary.step_seconds:.1f}",
     )

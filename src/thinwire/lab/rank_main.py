@@ -2,8 +2,9 @@
 
     python -m thinwire.lab.rank_main thinwire.bench.sync.case:measure
 
-The function is called with each case, the rank and a way to report a step. The process group is
-the world's, new for every case; lines are `{"kind": "ready" | "step" | "done" | "failed", ...}`.
+The function is called with each case, the rank and a way to report a step, with a note or
+without. The process group is the world's, new for every case; lines are
+`{"kind": "ready" | "step" | "done" | "failed", ...}`.
 """
 
 import importlib
@@ -15,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import torch
 import torch.distributed as dist
@@ -25,8 +26,16 @@ from thinwire.lab.namespaces import interface_bytes
 
 Case = dict[str, Any]
 Message = dict[str, Any]
-Measure = Callable[[Case, int, Callable[[], None]], Message]
 TIMEOUT = timedelta(minutes=10)  # for a dense step over a very slow link
+
+
+class ReportStep(Protocol):
+    """Is called after each step, with a note for the user or without."""
+
+    def __call__(self, note: str = "") -> None: ...
+
+
+Measure = Callable[[Case, int, ReportStep], Message]
 
 
 def main(target: str) -> None:
@@ -42,9 +51,9 @@ def main(target: str) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
-    def report_step() -> None:
+    def report_step(note: str = "") -> None:
         if rank == 0:
-            say({"kind": "step"})
+            say({"kind": "step", "note": note})
 
     say({"kind": "ready"})
     for number, line in enumerate(sys.stdin):

@@ -1,20 +1,19 @@
-"""The other end of `rank.py`: ranks in a lab, started once, fed with cases, always ended."""
+"""The other end of `rank_main.py`: ranks in a lab, started once, fed with cases, always ended."""
 
 import json
 import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from typing import IO
 
 from thinwire.errors import ThinwireError
 from thinwire.lab import Lab
-from thinwire.lab.lab import Check
-from thinwire.lab.rank_main import Case, Message
+from thinwire.lab.rank_main import Case, Message, ReportStep
 
 SILENCE_S = 900.0  # the longest a rank may take for one step
 AFTERMATH_S = 5.0  # in which a rank sees that another has failed, or never will
+LOST_PEER = ("ExchangeError", "gloo/transport")  # in errors that another rank's failure causes
 
 
 class WorkerError(ThinwireError):
@@ -25,19 +24,18 @@ class CaseError(WorkerError):
     """A case failed on some ranks, and the ranks are ready for the next."""
 
 
-def lab_of(nodes: int, rate: str | None, check: Check) -> Lab:
-    """Nodes with links of such a rate; without one, the loopback."""
-    return Lab(nodes, loopback=True) if rate is None else Lab(nodes, rate, check=check)
+def ignore_step(note: str = "") -> None:
+    """Show no progress."""
 
 
 class Workers:
-    """`with Lab(...) as lab: answers = Workers(lab, 8, "module:function").run(case, on_step)`."""
+    """`with Lab(...) as lab: answers = Workers(lab, 8, "module:function").run(case)`."""
 
     def __init__(self, lab: Lab, workers: int, target: str) -> None:
         self._lab, self._workers, self._target = lab, workers, target
         self._start()
 
-    def run(self, case: Case, on_step: Callable[[], None]) -> list[Message]:
+    def run(self, case: Case, on_step: ReportStep = ignore_step) -> list[Message]:
         """What every rank answered to the case, in rank order."""
         for rank, process in enumerate(self._processes):
             assert process.stdin is not None
@@ -68,9 +66,9 @@ class Workers:
             assert process.stdout is not None
             arguments = (rank, process.stdout, self._messages)
             threading.Thread(target=_read, args=arguments, daemon=True).start()
-        self._collect({"ready"}, _ignore)
+        self._collect({"ready"}, ignore_step)
 
-    def _collect(self, kinds: set[str], on_step: Callable[[], None]) -> dict[int, Message]:
+    def _collect(self, kinds: set[str], on_step: ReportStep) -> dict[int, Message]:
         """Every rank's answer; once one has failed, of those that answer soon after."""
         answers: dict[int, Message] = {}
         patience = SILENCE_S
@@ -86,7 +84,7 @@ class Workers:
             if message["kind"] in kinds:
                 answers[rank] = message
             else:
-                on_step()
+                on_step(message["note"])
             if message["kind"] == "failed":
                 patience = AFTERMATH_S
         return answers
@@ -104,9 +102,9 @@ def _read(rank: int, stdout: IO[str], messages: "queue.SimpleQueue[tuple[int, Me
 
 def _first_cause(failures: dict[int, str]) -> tuple[int, str]:
     """A failure that is not just the sight of another rank's."""
-    own = {rank: error for rank, error in failures.items() if "ExchangeError" not in error}
+    own = {
+        rank: error
+        for rank, error in failures.items()
+        if not any(sign in error for sign in LOST_PEER)
+    }
     return next(iter((own or failures).items()))
-
-
-def _ignore() -> None:
-    """Nothing to show before the first case."""

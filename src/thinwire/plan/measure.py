@@ -60,7 +60,7 @@ def measure_under_torchrun(case: Case) -> Calibration:
 def measure_on_loopback(case: Case, workers: int) -> Calibration:
     """Processes on this machine, started for it."""
     with Lab(workers, loopback=True) as lab:
-        answers = Workers(lab, workers, TARGET).run(case, lambda: None)
+        answers = Workers(lab, workers, TARGET).run(case)
     return Calibration.from_dict(answers[0]["calibration"])
 
 

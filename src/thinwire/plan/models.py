@@ -9,8 +9,8 @@ from math import prod
 
 from torch import nn
 
-from thinwire.bench.train.plan import declared_compute
 from thinwire.errors import ThinwireError
+from thinwire.workloads.compute import declared_compute
 from thinwire.workloads.shapes import MODELS, Shape, multiply_adds, shapes
 
 

@@ -1,14 +1,16 @@
-"""What the demo trains: two small models on data that is already on the machine.
+"""Small models on data that is already on the machine, for `bench train` and the demo.
 
 text    a byte-level transformer reads the source code of Python's standard library
 digits  a convolutional network reads scikit-learn's handwritten digits
+words   an embedding of many rows, of which a batch reads few, predicts the library's next word
 
 Every batch is a function of (seed, step, rank), so all recipes see the same data in the same order.
 """
 
+import re
 import sysconfig
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -25,7 +27,6 @@ Batch = tuple[Tensor, Tensor]
 Measure = Literal["loss", "accuracy"]
 
 
-@dataclass(frozen=True)
 class Task(ABC):
     """A model, its data, and how it is trained. The defaults fit a few seconds on two cores."""
 
@@ -35,7 +36,7 @@ class Task(ABC):
     learning_rate: ClassVar[float]
     steps: ClassVar[int]
     quick_steps: ClassVar[int]
-    batch: ClassVar[int]  # examples a rank and step
+    batch: ClassVar[int]  # examples per rank and step
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -100,7 +101,6 @@ def standard_library() -> Tensor:
     return torch.from_numpy(np.frombuffer(source, dtype=np.uint8).copy())
 
 
-@dataclass(frozen=True)
 class Text(Task):
     name = "text"
     title = "Byte-level transformer on Python's standard library"
@@ -147,7 +147,6 @@ def digit_images() -> tuple[Batch, Batch]:
     return (images[train], labels[train]), (images[rest], labels[rest])
 
 
-@dataclass(frozen=True)
 class Digits(Task):
     name = "digits"
     title = "Convolutional network on handwritten digits"
@@ -180,4 +179,59 @@ class Digits(Task):
         return images[rank::workers], labels[rank::workers]
 
 
-TASKS: dict[str, Task] = {task.name: task for task in (Text(), Digits())}
+class NextWord(nn.Module):
+    """The mean of the last words' vectors, and a layer that names the next one.
+
+    The gradient of the embedding is sparse by itself (S2 Reducer, section 4).
+    """
+
+    def __init__(self, rows: int, width: int, targets: int) -> None:
+        super().__init__()
+        self.words = nn.EmbeddingBag(rows, width, mode="mean", sparse=True)
+        self.out = nn.Linear(width, targets)
+
+    def forward(self, context: Tensor) -> Tensor:
+        logits: Tensor = self.out(self.words(context))
+        return logits
+
+
+@lru_cache(maxsize=1)
+def library_words(most: int) -> Tensor:
+    """The standard library's words by how common they are: 0 is the commonest."""
+    words = re.findall(r"\w+", bytes(standard_library().tolist()).decode(errors="ignore"))
+    ranks = {word: rank for rank, (word, _) in enumerate(Counter(words).most_common(most))}
+    return torch.tensor([ranks[word] for word in words if word in ranks])
+
+
+class Words(Task):
+    name = "words"
+    title = "Next word from an embedding of 50,000 rows, with sparse gradients"
+    measure = "loss"
+    learning_rate = 2.0  # of a mean over 8 words and the batch: rows see little of it
+    steps = 100
+    quick_steps = 40
+    batch = 128
+    rows, width, context, targets = 50_000, 64, 8, 512
+
+    def model(self) -> nn.Module:
+        return NextWord(self.rows, self.width, self.targets)
+
+    def examples(self, at: Tensor) -> Batch:
+        words = library_words(self.rows)
+        return words[at[:, None] + torch.arange(self.context)], words[at + self.context]
+
+    def train_batch(self, rng: torch.Generator) -> Batch:
+        places = self.places()
+        places = places[: len(places) * 9 // 10]
+        return self.examples(places[torch.randint(len(places), (self.batch,), generator=rng)])
+
+    def held_out(self, rank: int, workers: int) -> Batch:
+        places = self.places()
+        return self.examples(places[len(places) * 9 // 10 :: 64][rank::workers])
+
+    def places(self) -> Tensor:
+        """Where the next word is one of the commonest."""
+        return (library_words(self.rows)[self.context :] < self.targets).nonzero().flatten()
+
+
+TASKS: dict[str, Task] = {task.name: task for task in (Text(), Digits(), Words())}

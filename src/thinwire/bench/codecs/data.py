@@ -1,4 +1,4 @@
-"""Selections to encode: uniform, clustered, and of gradients recorded from the demo's models."""
+"""Selections to encode: uniform, clustered, and of gradients recorded from the tasks' models."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -65,9 +65,8 @@ def _train(name: str, steps: frozenset[int], seed: int) -> Iterator[tuple[int, T
         model = task.model()
     for step in range(1, max(steps) + 1):
         inputs, labels = task.batch_at(seed, step, rank=0)
-        gradients = torch.autograd.grad(
-            F.cross_entropy(model(inputs), labels), list(model.parameters())
-        )
+        loss = F.cross_entropy(model(inputs), labels)
+        gradients = [g.to_dense() for g in torch.autograd.grad(loss, list(model.parameters()))]
         if step in steps:
             yield step, torch.cat([gradient.reshape(-1) for gradient in gradients])
         with torch.no_grad():

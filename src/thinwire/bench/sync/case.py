@@ -1,24 +1,23 @@
 """What a rank does for `thinwire bench sync`: one way to average, over a few steps, timed."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
 
 import thinwire as tw
-from thinwire.bench.peers import PEERS, SPARSE_PEERS, Method
+from thinwire.bench.peers import PEERS, Method
 from thinwire.bench.sockets import bytes_written
-from thinwire.cookbook import at_density, has_density
-from thinwire.lab.rank_main import Case, Message, own_link_bytes
+from thinwire.cookbook import at_density
+from thinwire.lab.rank_main import Case, Message, ReportStep, own_link_bytes
 from thinwire.pipeline import Pipeline
 from thinwire.workloads.gradients import SyntheticGradient
 
 _gradients: dict[tuple[int, int], SyntheticGradient] = {}  # the last one: making it takes a while
 
 
-def measure(case: Case, rank: int, report_step: Callable[[], None]) -> Message:
+def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
     """Seconds, seconds by phase and bytes, of every step after the warm-up."""
     gradient = _gradient(case["n"], rank, case["seed"])
     method = _method(case["recipe"], case["density"], case["seed"])
@@ -50,16 +49,11 @@ class Recipe:
 
     @property
     def seconds(self) -> dict[str, float]:
-        found: dict[str, float] = self.sync.stats()["total"]["seconds"]
-        return found
+        by_phase: dict[str, float] = self.sync.stats()["total"]["seconds"]
+        return by_phase
 
     def step(self, grad: Tensor) -> None:
         self.sync.average("gradient", grad)
-
-
-def takes_density(name: str) -> bool:
-    """Whether a density means anything to it; it comes with a name, not with a written recipe."""
-    return name in SPARSE_PEERS or has_density(name)
 
 
 def _method(name: str, density: float | None, seed: int) -> Method:

@@ -9,24 +9,19 @@ on the loopback it is `socket_bytes_per_rank`: the payload written to the rank's
 the kernel again, which is the same in every run.
 """
 
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from statistics import fmean, median
 
 import thinwire as tw
 from thinwire.bench.limits import refuse_links, refuse_memory
-from thinwire.bench.peers import BASELINE, PEERS
-from thinwire.bench.sync.case import takes_density
-from thinwire.bench.timing import LoadMeter, Spread, Watcher
+from thinwire.bench.peers import BASELINE, PEERS, takes_density
+from thinwire.bench.runner import Answers, in_words, measure_cases, setting_of
+from thinwire.bench.timing import Spread, Watcher
 from thinwire.cookbook import at_density
 from thinwire.errors import ThinwireError
-from thinwire.lab import Lab
 from thinwire.lab.lab import Check
-from thinwire.lab.links import bits_per_second
 from thinwire.lab.rank_main import Message
-from thinwire.lab.ranks import CaseError, Workers, lab_of
 from thinwire.results.file import ResultFile, Row
 from thinwire.settings import check_density
 
@@ -42,7 +37,7 @@ class Settings:
     recipes: tuple[str, ...] = ()
     n: tuple[int, ...] = (1_000_000,)
     workers: tuple[int, ...] = (4,)
-    nodes: int | None = None  # one a worker
+    nodes: int | None = None  # one per worker
     rates: tuple[str | None, ...] = ("1gbit",)  # None is the loopback
     density: tuple[float, ...] = (0.01,)
     steps: int = 5
@@ -60,6 +55,9 @@ class Case:
     n: int
     recipe: str
     density: float | None  # None where it means nothing
+
+    def __str__(self) -> str:
+        return in_words(self, f"{self.n:,}")
 
 
 def plan(settings: Settings) -> list[Case]:
@@ -85,119 +83,85 @@ def plan(settings: Settings) -> list[Case]:
 
 def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
     """Measure everything, row by row into `results`; what failed, in words."""
-    failures: list[str] = []
-    for (workers, rate), cases in groupby(plan(settings), lambda case: (case.workers, case.rate)):
-        watcher.start(f"starting {workers} workers")
-        with lab_of(settings.nodes or workers, rate, settings.check) as lab:
-            for row in _measure_all(settings, lab, list(cases), watcher, failures):
-                results.add([row])
-    return failures
+    dense_seconds: dict[tuple[object, ...], float] = {}
 
-
-def _measure_all(
-    settings: Settings,
-    lab: Lab,
-    cases: Sequence[Case],
-    watcher: Watcher,
-    failures: list[str],
-) -> Iterator[Row]:
-    """The rows of one lab, each as soon as it is there."""
-    ranks = Workers(lab, cases[0].workers, TARGET)
-    dense_seconds: dict[int, float] = {}
-    for case in cases:
-        watcher.start(_label(case))
-        load = LoadMeter()
-        try:
-            answers = ranks.run(_order(case, settings), watcher.advance)
-        except CaseError as error:
-            failures.append(f"{_label(case)}: {error}")
-            continue
-        cpu = sum(answer["cpu_seconds"] for answer in answers)
-        row = _row(case, settings, lab, answers)
-        row["cores_busy_with_other_work"] = load.others(cpu)
+    def add(case: Case, answers: Answers) -> None:
+        row = _row(case, settings, answers)
+        place = (case.workers, case.rate, case.n)
         if case.recipe == BASELINE:
-            dense_seconds[case.n] = row["seconds"]
-        if case.n in dense_seconds:
-            row["speedup_over_dense"] = dense_seconds[case.n] / row["seconds"]
-        yield row
+            dense_seconds[place] = row["seconds"]
+        if place in dense_seconds:
+            row["speedup_over_dense"] = dense_seconds[place] / row["seconds"]
+        results.add([row])
+
+    def order(case: Case) -> Message:
+        return {
+            "recipe": case.recipe,
+            "n": case.n,
+            "density": case.density,
+            "steps": settings.steps,
+            "warmup": settings.warmup,
+            "seed": settings.seed,
+        }
+
+    cases = plan(settings)
+    return measure_cases(TARGET, cases, order, add, watcher, settings.nodes, settings.check)
 
 
-def _order(case: Case, settings: Settings) -> dict[str, Any]:
-    """What the ranks are told."""
-    return {
-        "recipe": case.recipe,
-        "n": case.n,
-        "density": case.density,
-        "steps": settings.steps,
-        "warmup": settings.warmup,
-        "seed": settings.seed,
-    }
-
-
-def _row(case: Case, settings: Settings, lab: Lab, answers: list[Message]) -> Row:
-    steps = list(zip(*(answer["steps"] for answer in answers), strict=True))
+def _row(case: Case, settings: Settings, answers: Answers) -> Row:
+    steps = list(zip(*(answer["steps"] for answer in answers.ranks), strict=True))
     times = Spread.of([max(rank["seconds"] for rank in step) for step in steps])
-    socket_bytes = _mean_or_none([r["socket_bytes"] for step in steps for r in step])
-    counted = _mean_or_none([answer["counted_bytes"] for answer in answers])
-    link_bytes = _link_bytes_per_rank(answers, lab, settings.steps)
-    check = lab.rate_check
+    socket_bytes = _mean_or_none([rank["socket_bytes"] for step in steps for rank in step])
+    counted = _mean_or_none([answer["counted_bytes"] for answer in answers.ranks])
+    link_bytes = _link_bytes_per_rank(answers, settings.steps)
     return {
-        "recipe": case.recipe,
-        "peer": case.recipe in PEERS,
-        "workers": case.workers,
-        "nodes": len(lab.nodes),
-        "rate": None if case.rate is None else bits_per_second(case.rate) / 1e6,
-        "rate_measured": None if check is None else round(check.measured / 1e6, 1),
+        **setting_of(case, answers.lab),
         "n": case.n,
-        "density": case.density,
-        "k": _mean_or_none([answer["k"] for answer in answers]),
+        "k": _mean_or_none([answer["k"] for answer in answers.ranks]),
         "seconds": times.median,
         "seconds_min": times.low,
         "seconds_max": times.high,
         "seconds_iqr": times.iqr,
         "seconds_by_phase": _phases(steps),
         "bytes_sent_per_rank": next(
-            (b for b in (link_bytes, socket_bytes, counted) if b is not None), None
+            (count for count in (link_bytes, socket_bytes, counted) if count is not None), None
         ),
         "socket_bytes_per_rank": socket_bytes,
         "speedup_over_dense": None,
-        "decision": answers[0]["decision"],  # of `auto`
+        "decision": answers.ranks[0]["decision"],  # of `auto`
         "steps": settings.steps,
         "warmup": settings.warmup,
+        "cores_busy_with_other_work": answers.other_load,
     }
 
 
-def _phases(steps: Sequence[Sequence[dict[str, Any]]]) -> dict[str, float]:
+def _phases(steps: Sequence[Sequence[Message]]) -> dict[str, float]:
     """The median over the steps of each phase's mean over the ranks; {} if it has no phases."""
     names = dict.fromkeys(phase for step in steps for rank in step for phase in rank["phases"])
     if not names:
         return {}
+    by_phase = {
+        name: median(fmean(rank["phases"].get(name, 0.0) for rank in step) for step in steps)
+        for name in names
+    }
+    by_phase["other"] = median(
+        fmean(max(0.0, rank["seconds"] - sum(rank["phases"].values())) for rank in step)
+        for step in steps
+    )
+    return by_phase
 
-    def median(seconds_of: Any) -> float:
-        return statistics.median(statistics.fmean(map(seconds_of, step)) for step in steps)
 
-    found = {name: median(lambda rank, name=name: rank["phases"].get(name, 0.0)) for name in names}
-    rest = median(lambda rank: max(0.0, rank["seconds"] - sum(rank["phases"].values())))
-    return found | {"other": rest}
-
-
-def _link_bytes_per_rank(answers: list[Message], lab: Lab, steps: int) -> int | None:
-    """A step's bytes on all links, shared out to the ranks; the first of a node tells its link."""
-    per_node = len(answers) // len(lab.nodes)
-    links = [answer["link_bytes"] for answer in answers[::per_node]]
-    if any(count is None for count in links):
+def _link_bytes_per_rank(answers: Answers, steps: int) -> int | None:
+    """Bytes per step on all links, shared out to the ranks."""
+    links = [answer["link_bytes"] for answer in answers.nodes]
+    if None in links:
         return None
-    return int(sum(links) / len(answers) / steps)
+    return int(sum(links) / len(answers.ranks) / steps)
 
 
 def _mean_or_none(numbers: Sequence[float | None]) -> int | None:
     known = [number for number in numbers if number is not None]
-    return round(statistics.fmean(known)) if len(known) == len(numbers) and known else None
-
-
-def _label(case: Case) -> str:
-    density = "" if case.density is None else f"({case.density:g})"
-    return f"{case.recipe}{density}, {case.n:,} × {case.workers} at {case.rate or 'loopback'}"
+    return round(fmean(known)) if len(known) == len(numbers) and known else None
 
 
 def _refuse_impossible(settings: Settings) -> None:
@@ -208,5 +172,5 @@ def _refuse_impossible(settings: Settings) -> None:
     if min(settings.n) < 1 or settings.steps < 1 or settings.warmup < 0:
         raise ThinwireError("n and steps must be at least 1, and warmup at least 0")
     largest = max(settings.n)
-    gib_a_rank = RANK_GIB + COPIES * 4 * largest / 2**30
-    refuse_memory(max(settings.workers), gib_a_rank, f"{largest:,} elements")
+    gib_per_rank = RANK_GIB + COPIES * 4 * largest / 2**30
+    refuse_memory(max(settings.workers), gib_per_rank, f"{largest:,} elements")

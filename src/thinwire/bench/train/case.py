@@ -1,4 +1,4 @@
-"""What a rank does for `thinwire bench train`: train a model with DDP, step by step, timed."""
+"""What a rank does for `thinwire bench train` and the demo: train with DDP, step by step, timed."""
 
 import gc
 import time
@@ -14,58 +14,58 @@ from torch.nn.parallel import DistributedDataParallel
 from thinwire.bench.sockets import bytes_written
 from thinwire.bench.train.hooks import HeldBack, compress
 from thinwire.frontends.ddp import Handle
-from thinwire.lab.rank_main import Case, Message, own_link_bytes
+from thinwire.lab.rank_main import Case, Message, ReportStep, own_link_bytes
+from thinwire.lab.ranks import ignore_step
 from thinwire.workloads.shape_model import Pace, ShapeModel, plain
-from thinwire.workloads.words import BENCH_TASKS as TASKS
+from thinwire.workloads.tasks import TASKS, Task
 
 REHEARSAL = {"weight": [64, 64], "bias": [64]}  # large enough for no recipe to bypass it
 
 
-def measure(case: Case, rank: int, report_step: Callable[[], None]) -> Message:
+def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
     """One training run. A tiny one before compiles what would otherwise be compiled in it."""
     rehearsal = {"shapes": REHEARSAL, "work": dict.fromkeys(REHEARSAL, 1), "compute": 0.0}
-    train(case | rehearsal | {"steps": 2, "max_steps": 2}, rank, _say_nothing)
+    rehearsal |= {"steps": 2, "max_steps": 2, "held_out": False}
+    train(case | rehearsal, rank, ignore_step)
     return train(case, rank, report_step, settled=case["shapes"] is not None)
 
 
-def _say_nothing() -> None:
-    """Nobody waits for the rehearsal."""
-
-
-def train(case: Case, rank: int, report_step: Callable[[], None], settled: bool = False) -> Message:
+def train(case: Case, rank: int, report_step: ReportStep, settled: bool = False) -> Message:
     """Seconds and bytes of each step on this rank, and its loss as the mean over all ranks.
 
     Ends after `steps`, or later, once the smoothed loss has reached `target`, and at the latest
     after `max_steps`. Between the steps, off the clock, the ranks agree on the loss. `settled`:
     what `auto` tries before it decides is off the clock too, since there is nothing to learn.
     """
-    load = _workload(case, rank)
+    load: Workload = TaskLoad(case, rank) if case["shapes"] is None else ShapeLoad(case, rank)
     wrap = DistributedDataParallel if case["overlap"] else HeldBack
     ddp = wrap(load.model, gradient_as_bucket_view=True, init_sync=False)
     pace = Pace(case["compute"], load.work, dict(load.model.named_parameters()))
-    handle = compress(ddp, case["recipe"], case["density"], case["seed"])
-    record: dict[str, list[Any]] = {name: [] for name in ("seconds", "losses", *BYTES)}
+    handle = compress(ddp, case["recipe"], case["arguments"], case["seed"])
+    counters = _byte_counters(handle)
+    record: dict[str, list[Any]] = {name: [] for name in ("seconds", "losses", *counters)}
     reached = case["target"] is None
     try:
         while settled and handle is not None and not handle.synchronizer.choosers.settled:
             _timed_step(load, ddp, pace)
         for step in range(1, case["max_steps"] + 1):
             load.prepare(step)
-            before = {name: count() for name, count in BYTES.items()}
+            before = {name: count() for name, count in counters.items()}
             seconds, loss = _timed_step(load, ddp, pace)
-            for name, count in BYTES.items():
+            for name, count in counters.items():
                 record[name].append(_difference(count(), before[name]))
             record["seconds"].append(seconds)
             record["losses"].append(_mean(loss))
-            report_step()
+            report_step(f"loss {record['losses'][-1]:.3f}" if case["shapes"] is None else "")
             reached = reached or smoothed(record["losses"], case["window"]) <= case["target"]
             if reached and step >= case["steps"]:
                 break
-        return {**record, "phases": _phases(handle)}
+        held_out = _held_out(TASKS[case["model"]], load.model, rank) if case["held_out"] else {}
+        return {**record, "phases": _phases(handle), "held_out": held_out}
     finally:
         if handle is not None:
             handle.close()
-        del load, ddp, pace, handle
+        del load, ddp, pace, handle, counters
         gc.collect()  # DDP and its hook hold each other; the next run needs the memory
 
 
@@ -85,10 +85,11 @@ class Workload(Protocol):
         """The optimiser's step."""
 
 
-class Task:
-    """One of the demo's models on its data. The learning rate is constant.
+class TaskLoad:
+    """A small model on its data.
 
-    The demo lets it fall at the end; a time to a target should not depend on where a run ends.
+    The learning rate stays as it is, since a time to a target should not depend on where a run
+    ends; or, with `decay`, it falls to zero in the second half of the steps.
     """
 
     def __init__(self, case: Case, rank: int) -> None:
@@ -99,9 +100,14 @@ class Task:
         self._optimizer = torch.optim.SGD(
             self.model.parameters(), lr=case["learning_rate"], momentum=case["momentum"]
         )
+        self._learning_rate, self._steps = case["learning_rate"], case["steps"]
+        self._decay = case["decay"]
 
     def prepare(self, step: int) -> None:
         self._inputs, self._targets = self._task.batch_at(self._seed, step, self._rank)
+        if self._decay:
+            factor = min(1.0, 2 * (1 - (step - 1) / self._steps))
+            self._optimizer.param_groups[0]["lr"] = self._learning_rate * factor
 
     def loss(self, ddp: nn.Module) -> Tensor:
         return F.cross_entropy(ddp(self._inputs), self._targets)
@@ -110,7 +116,7 @@ class Task:
         self._optimizer.step()
 
 
-class Shapes:
+class ShapeLoad:
     """Shapes, with synthetic gradients and no loss. The optimiser is part of the declared time."""
 
     def __init__(self, case: Case, rank: int) -> None:
@@ -126,10 +132,6 @@ class Shapes:
 
     def learn(self) -> None:
         """Nothing changes."""
-
-
-def _workload(case: Case, rank: int) -> Workload:
-    return Task(case, rank) if case["shapes"] is None else Shapes(case, rank)
 
 
 def _timed_step(load: Workload, ddp: nn.Module, pace: Pace) -> tuple[float, Tensor]:
@@ -149,10 +151,13 @@ def smoothed(losses: list[float], window: int) -> float:
     return sum(last) / len(last)
 
 
-BYTES: dict[str, Callable[[], int | None]] = {
-    "link_bytes": own_link_bytes,
-    "socket_bytes": bytes_written,
-}
+def _byte_counters(handle: Handle | None) -> dict[str, Callable[[], int | None]]:
+    """Bytes sent so far: by the node's link, by this rank's sockets, by the library's own count."""
+
+    def counted() -> int | None:
+        return None if handle is None else int(handle.stats()["total"]["bytes_sent"])
+
+    return {"link_bytes": own_link_bytes, "socket_bytes": bytes_written, "counted_bytes": counted}
 
 
 def _difference(after: int | None, before: int | None) -> int | None:
@@ -165,8 +170,22 @@ def _mean(loss: Tensor) -> float:
     return float(total / dist.get_world_size())
 
 
+@torch.no_grad()
+def _held_out(task: Task, model: nn.Module, rank: int) -> dict[str, float]:
+    """Loss (and accuracy, where it counts) on unseen examples, each rank on its share."""
+    inputs, targets = task.held_out(rank, dist.get_world_size())
+    logits = model(inputs)
+    loss = F.cross_entropy(logits, targets, reduction="sum")
+    right = (logits.argmax(1) == targets).sum()
+    sums = torch.tensor([loss.item(), right.item(), targets.numel()], dtype=torch.float64)
+    dist.all_reduce(sums)
+    loss_sum, right_sum, count = sums.tolist()
+    means = {"held_out_loss": loss_sum / count}
+    return means | {"accuracy": right_sum / count} if task.measure == "accuracy" else means
+
+
 def _phases(handle: Handle | None) -> dict[str, float]:
-    """Seconds a step, by phase, in the thread that exchanges."""
+    """Seconds per step, by phase, in the thread that exchanges."""
     if handle is None:
         return {}
     total = handle.stats()["total"]

@@ -17,7 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire as tw
 from thinwire.bench.peers import PEERS, SPARSE_PEERS, Hook
-from thinwire.cookbook import at_density
 from thinwire.engine.thread import OrderedWorker
 from thinwire.frontends.ddp import Handle
 
@@ -89,11 +88,12 @@ def _pass_on(result: Future[Tensor], finished: Future[Tensor]) -> None:
 
 
 def compress(
-    ddp: DistributedDataParallel, recipe: str, density: float | None, seed: int
+    ddp: DistributedDataParallel, recipe: str, arguments: dict[str, Any], seed: int
 ) -> Handle | None:
     """The recipe's handle; a peer is a hook and has none."""
     if recipe not in DDP_PEERS:
-        return tw.compress(ddp, at_density(recipe, density), seed=seed)
+        pipeline = tw.recipe(recipe, **arguments) if arguments else tw.resolve(recipe)
+        return tw.compress(ddp, pipeline, seed=seed)
     peer = PEERS[recipe](0.0)
     assert isinstance(peer, Hook)
     hook = _Renamed(peer.hook).call

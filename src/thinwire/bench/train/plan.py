@@ -1,34 +1,30 @@
 """What `thinwire bench train` is asked for, and what of it can be done."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
 from thinwire.bench.limits import refuse_links, refuse_memory
-from thinwire.bench.peers import BASELINE, PEERS, SPARSE_PEERS
-from thinwire.bench.sync.case import takes_density
+from thinwire.bench.peers import BASELINE, PEERS, SPARSE_PEERS, takes_density
+from thinwire.bench.runner import in_words
 from thinwire.bench.train.hooks import DDP_PEERS
 from thinwire.bench.train.tuning import DENSITY as TASK_DENSITY
 from thinwire.bench.train.tuning import tuning
 from thinwire.cookbook import at_density
 from thinwire.errors import ThinwireError
 from thinwire.lab.lab import Check
+from thinwire.lab.rank_main import Message
 from thinwire.settings import check_density
+from thinwire.workloads.compute import declared_compute
 from thinwire.workloads.shapes import MODELS, multiply_adds, shapes
-from thinwire.workloads.words import BENCH_TASKS as TASKS
+from thinwire.workloads.tasks import TASKS
 
 SHAPE_DENSITY = 0.01
 SHAPE_STEPS = 10
 PATIENCE = 2  # times the steps: how long a run may go on that has not reached the target
-RANK_GIB = 0.4  # of an interpreter with torch and the demo's data
+RANK_GIB = 0.4  # of an interpreter with torch and the tasks' data
 COPIES = 7  # of the gradient that a rank may hold at once: buckets, state, workspaces
-
-# Declared compute is an assumption, not a measurement: a GPU that sustains half of the 15.7
-# TFLOP/s that NVIDIA's data sheet gives a V100 (SXM2, float32), on 32 images or 8 sequences at a
-# time. A multiply-add is two operations, and a step is three times the forward pass's work.
-SUSTAINED = 15.7e12 / 2
-IMAGES, SEQUENCES = 32, 8
-READS_TEXT = frozenset({"gpt2", "bert-base"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +34,11 @@ class Settings:
     models: tuple[str, ...] = ("resnet18", "text")
     recipes: tuple[str, ...] = ("topk", "ok-topk", "union")
     workers: tuple[int, ...] = (4,)
-    nodes: int | None = None  # one a worker
+    nodes: int | None = None  # one per worker
     rates: tuple[str | None, ...] = ("1gbit",)  # None is the loopback
     overlap: tuple[bool, ...] = (True,)
     density: float | None = None
-    compute: float | None = None  # seconds a step
+    compute: float | None = None  # seconds per step
     steps: int | None = None
     warmup: int = 2  # first steps that the median step leaves out
     target_loss: float | None = None
@@ -56,24 +52,32 @@ class Case:
     """One training run."""
 
     workers: int
-    rate: str | None
+    rate: str | None  # None is the loopback
     model: str
-    overlap: bool
     recipe: str
-    density: float | None  # None where it means nothing
-    compute: float
+    arguments: dict[str, Any]  # the recipe's settings
     steps: int
-    learning_rate: float | None  # None where nothing is learnt
-    momentum: float | None
+    learning_rate: float | None = None  # None where nothing is learnt
+    momentum: float | None = None
+    compute: float = 0.0  # seconds per step, declared
+    overlap: bool = True
+    seed: int = 0
+    decay: bool = False  # lets the learning rate fall in the second half of the steps
+    held_out: bool = False  # ends with the loss on examples that were never trained on
 
     @property
-    def real(self) -> bool:
+    def density(self) -> float | None:
+        density: float | None = self.arguments.get("density")
+        return density
+
+    @property
+    def learns(self) -> bool:
         """Whether it trains on data, and so has a loss."""
         return self.model in TASKS
 
     @property
     def max_steps(self) -> int:
-        return self.steps * PATIENCE if self.real else self.steps
+        return self.steps * PATIENCE if self.learns else self.steps
 
     @property
     def window(self) -> int:
@@ -81,10 +85,7 @@ class Case:
         return max(1, self.steps // 10)
 
     def __str__(self) -> str:
-        density = "" if self.density is None else f"({self.density:g})"
-        overlap = "" if self.overlap else ", no overlap"
-        where = self.rate or "loopback"
-        return f"{self.recipe}{density}, {self.model} × {self.workers} at {where}{overlap}"
+        return in_words(self, self.model) + ("" if self.overlap else ", no overlap")
 
 
 def plan(settings: Settings) -> list[Case]:
@@ -104,52 +105,41 @@ def plan(settings: Settings) -> list[Case]:
 def _case(
     settings: Settings, workers: int, rate: str | None, model: str, overlap: bool, recipe: str
 ) -> Case:
-    task, own = TASKS.get(model), tuning(recipe)
-    density = settings.density or (SHAPE_DENSITY if task is None else TASK_DENSITY)
-    compute = settings.compute
+    task, compute = TASKS.get(model), settings.compute
     if compute is None:
         compute = declared_compute(model) if task is None else 0.0
-    rate_of_task = None if task is None else settings.learning_rate or task.learning_rate
-    return Case(
+    density = settings.density or (SHAPE_DENSITY if task is None else TASK_DENSITY)
+    case = Case(
         workers,
         rate,
         model,
-        overlap,
         recipe,
-        density if takes_density(recipe) else None,
-        compute,
-        settings.steps or (SHAPE_STEPS if task is None else task.steps),
-        None if rate_of_task is None else rate_of_task * own.learning_rate_factor,
-        None if task is None else own.momentum,
+        arguments={"density": density} if takes_density(recipe) else {},
+        steps=settings.steps or (SHAPE_STEPS if task is None else task.steps),
+        compute=compute,
+        overlap=overlap,
+        seed=settings.seed,
+    )
+    if task is None:
+        return case
+    own, learning_rate = tuning(recipe), settings.learning_rate or task.learning_rate
+    return replace(
+        case, learning_rate=learning_rate * own.learning_rate_factor, momentum=own.momentum
     )
 
 
-def order(case: Case, settings: Settings, target: float | None) -> dict[str, Any]:
+def order(case: Case, target: float | None = None) -> Message:
     """What the ranks are told."""
-    return {
-        "model": case.model,
-        "shapes": None if case.real else shapes(case.model),
-        "work": None if case.real else multiply_adds(case.model),
-        "recipe": case.recipe,
-        "density": case.density,
-        "overlap": case.overlap,
-        "compute": case.compute,
-        "learning_rate": case.learning_rate,
-        "momentum": case.momentum,
-        "steps": case.steps,
+    return asdict(case) | {
+        "shapes": None if case.learns else shapes(case.model),
+        "work": None if case.learns else multiply_adds(case.model),
         "max_steps": case.steps if target is None else case.max_steps,
         "window": case.window,
         "target": target,
-        "seed": settings.seed,
     }
 
 
-def declared_compute(model: str) -> float:
-    """Seconds a step that a GPU is assumed to take; see `SUSTAINED`."""
-    inputs = SEQUENCES if model in READS_TEXT else IMAGES
-    return round(3 * 2 * sum(multiply_adds(model).values()) * inputs / SUSTAINED, 3)
-
-
+@lru_cache
 def parameters(model: str) -> int:
     """How many the model has."""
     if model in TASKS:
@@ -182,6 +172,6 @@ def _refuse_impossible(settings: Settings) -> None:
         raise ThinwireError(f"lr={settings.learning_rate} must be above 0")
     refuse_links(settings.workers, settings.nodes, settings.rates)
     largest = max(settings.models, key=parameters)
-    gib_a_rank = RANK_GIB + COPIES * 4 * parameters(largest) / 2**30
+    gib_per_rank = RANK_GIB + COPIES * 4 * parameters(largest) / 2**30
     what = f"{largest} ({parameters(largest):,} parameters)"
-    refuse_memory(max(settings.workers), gib_a_rank, what)
+    refuse_memory(max(settings.workers), gib_per_rank, what)

@@ -1,7 +1,6 @@
 """The demo from the command line to its files: real processes, real training."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,8 +11,7 @@ from typing import Any
 import pytest
 
 from support.extras import CLI, needs
-from thinwire.demo.cluster import Cluster, WorkerError
-from thinwire.demo.plan import Job, Settings, chosen_recipes, differences, plan
+from thinwire.demo.plan import MODELS
 from thinwire.workloads.tasks import TASKS
 
 COMMAND = [sys.executable, "-m", "thinwire.cli.app", "demo", "--quick", "--workers", "2"]
@@ -53,7 +51,7 @@ def runs(content: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]
 def test_a_pipe_sees_the_tables_and_nothing_else(quick: tuple[str, Path]) -> None:
     stdout, out = quick
     assert "\x1b" not in stdout and "\r" not in stdout
-    assert all(task.title in stdout for task in TASKS.values())
+    assert all(TASKS[model].title in stdout for model in MODELS)
     assert "loopback" in stdout and str(out / "index.html") in stdout
 
 
@@ -63,7 +61,7 @@ def test_the_numbers_have_their_schema_and_the_loss_falls(quick: tuple[str, Path
     assert content["schema"] == 1 and content["machine"]["cores"] >= 1
     assert all(row.keys() >= FIELDS for row in content["rows"])
     grouped = runs(content)
-    assert set(grouped) == {(r, m) for r in ("dense", "topk") for m in TASKS}
+    assert set(grouped) == {(r, m) for r in ("dense", "topk") for m in MODELS}
     for rows in grouped.values():
         steps = [row["step"] for row in rows]
         assert steps == sorted(set(steps)) and rows[-1]["step"] == steps[-1]
@@ -75,7 +73,7 @@ def test_the_numbers_have_their_schema_and_the_loss_falls(quick: tuple[str, Path
 @by_command
 def test_recipes_start_alike_and_compression_sends_less(quick: tuple[str, Path]) -> None:
     grouped = runs(json.loads((quick[1].parent / "demo.json").read_text()))
-    for model in TASKS:
+    for model in MODELS:
         dense, topk = grouped["dense", model], grouped["topk", model]
         assert dense[0]["loss"] == topk[0]["loss"]  # same weights, same first batch
         assert topk[-1]["bytes_sent_per_rank"] < dense[-1]["bytes_sent_per_rank"] / 2
@@ -115,7 +113,7 @@ def _wait_for_children(pid: int, count: int) -> list[int]:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        workers = [int(c) for c in children if b"spawn_main" in _command_line(c)]
+        workers = [int(c) for c in children if b"thinwire.lab.rank_main" in _command_line(c)]
         if len(workers) == count:
             return workers
         time.sleep(0.1)
@@ -127,40 +125,3 @@ def _command_line(pid: str) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
-
-
-@needs("sklearn")
-def test_a_worker_that_fails_or_dies_is_an_error_that_says_so() -> None:
-    def ignore(message: dict[str, Any]) -> None:
-        pass
-
-    job = Job("nosuch", "digits", 2, 0, 0.1, 0.9, {})
-    with pytest.raises(WorkerError, match=r"(?s)worker \d failed.*nosuch"), Cluster(1) as cluster:
-        cluster.run(job, ignore)
-    with pytest.raises(WorkerError, match="worker 0 died"), Cluster(1) as cluster:
-        os.kill(cluster.processes[0].pid or 0, signal.SIGKILL)
-        cluster.run(Job("dense", "digits", 2, 0, 0.1, 0.9, {}), ignore)
-
-
-def test_the_plan_has_every_recipe_on_every_task_and_dense_first() -> None:
-    jobs = plan(Settings())
-    assert {(job.recipe, job.task) for job in jobs} == {
-        (recipe, task) for recipe in chosen_recipes(()) for task in TASKS
-    }
-    assert jobs[0].recipe == "dense"
-    assert "auto" not in chosen_recipes(())
-    assert chosen_recipes(["topk", "topk"]) == ["dense", "topk"]
-
-
-def test_recipes_trained_differently_are_named() -> None:
-    assert differences(["dense", "topk"]) == ""
-    assert differences(["topk", "dgc"]) == "dgc: momentum 0"
-
-
-@needs("sklearn")
-def test_batches_depend_on_step_and_rank_only() -> None:
-    for task in TASKS.values():
-        first, again = task.batch_at(0, 1, 0)[0], task.batch_at(0, 1, 0)[0]
-        assert first.equal(again)
-        assert not first.equal(task.batch_at(0, 1, 1)[0])
-        assert not first.equal(task.batch_at(0, 2, 0)[0])

@@ -1,13 +1,7 @@
-"""Several seeds: what is planned, and what its table says about noise."""
-
-import pytest
+"""The demo's table: what it says of several seeds, and about noise."""
 
 from thinwire.demo import table
-from thinwire.demo.plan import DENSITY, Settings, plan
-from thinwire.demo.results import summarise
-from thinwire.errors import RecipeError
 from thinwire.results.file import Row
-from thinwire.workloads.tasks import TASKS
 
 
 def last_rows(losses: dict[str, list[float | None]], measure: str = "held_out_loss") -> list[Row]:
@@ -28,25 +22,9 @@ def last_rows(losses: dict[str, list[float | None]], measure: str = "held_out_lo
 
 
 def cells(rows: list[Row], recipe: str) -> tuple[str, ...]:
-    (summaries,) = summarise(rows).values()
-    (found,) = (row for row in table.rows(summaries, "dense") if row[0] == recipe)
+    (summaries,) = table.summarise(rows).values()
+    (found,) = (row for row in table.lines(summaries, "dense") if row[0] == recipe)
     return found
-
-
-def test_every_recipe_is_planned_with_every_seed_from_the_first_on() -> None:
-    jobs = plan(Settings(recipes=("topk",), seed=5, seeds=3))
-    assert [(job.recipe, job.task, job.seed) for job in jobs] == [
-        (recipe, task, seed) for recipe in ("dense", "topk") for task in TASKS for seed in (5, 6, 7)
-    ]
-
-
-def test_the_density_reaches_the_recipes_that_have_one() -> None:
-    for density in (DENSITY, 0.2):
-        dense, _, topk, _ = plan(Settings(recipes=("topk",), density=density))
-        assert dense.arguments == {}
-        assert topk.arguments["density"] == density
-    with pytest.raises(RecipeError, match=r"density=2"):
-        plan(Settings(density=2.0))
 
 
 def test_one_seed_has_no_spread() -> None:
