@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinwire.rng import stream_seed
-from thinwire.types import Sparse, StepContext, TensorSpec, accumulator
+from thinwire.types import ExchangeContext, Sparse, TensorSpec, accumulator
 
 
 class Place:
@@ -16,7 +16,7 @@ class Place:
 
 
 def context(**settings):
-    return StepContext(tensor="w", step=3, seed=7, comm=Place(), **settings)
+    return ExchangeContext(tensor="w", step=3, seed=7, comm=Place(), **settings)
 
 
 def test_elements_of_a_vector():

@@ -5,8 +5,12 @@ It exchanges a small part of each gradient and keeps the rest for later:
     handle = thinwire.compress(ddp_model, thinwire.recipe("topk", density=0.01))
 """
 
-from thinwire.cookbook import recipe, recipes, resolve
-from thinwire.cookbook.notation import to_dict
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from thinwire.cookbook import recipe, recipes
+from thinwire.cookbook.registry import register
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import (
     DisagreementError,
@@ -16,33 +20,66 @@ from thinwire.errors import (
     ThinwireError,
     WireFormatError,
 )
-from thinwire.frontends import Handle, compress
-from thinwire.frontends.functional import sparse_all_reduce
+from thinwire.frontends import Handle, compress, sparse_all_reduce
 from thinwire.pipeline import Pipeline
 from thinwire.schedule import WarmUp
-from thinwire.types import Reduced, Sparse, StepContext, TensorSpec
+from thinwire.types import (
+    Codec,
+    Collective,
+    ExchangeContext,
+    Feedback,
+    IndexCodec,
+    LinearCodec,
+    Reduced,
+    Sparse,
+    Sparsifier,
+    StepContext,
+    TensorSpec,
+    ValueCodec,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Codec",
+    "Collective",
     "DisagreementError",
+    "ExchangeContext",
     "ExchangeError",
+    "Feedback",
     "Handle",
+    "IndexCodec",
+    "LinearCodec",
     "NonFiniteError",
     "Pipeline",
     "RecipeError",
     "Reduced",
     "Sparse",
+    "Sparsifier",
     "StepContext",
     "Synchronizer",
     "TensorSpec",
     "ThinwireError",
+    "ValueCodec",
     "WarmUp",
     "WireFormatError",
     "compress",
     "recipe",
     "recipes",
+    "register",
     "resolve",
     "sparse_all_reduce",
     "to_dict",
 ]
+
+
+def resolve(given: Pipeline | str | Mapping[str, Any]) -> Pipeline:
+    """The name that `recipe` had for written recipes until version 0.2."""
+    warnings.warn("use thinwire.recipe, which reads them too", DeprecationWarning, stacklevel=2)
+    return recipe(given)
+
+
+def to_dict(pipeline: Pipeline) -> dict[str, Any]:
+    """The name that `Pipeline.to_dict` had until version 0.2."""
+    warnings.warn("use the method Pipeline.to_dict", DeprecationWarning, stacklevel=2)
+    return pipeline.to_dict()

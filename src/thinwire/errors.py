@@ -1,5 +1,8 @@
 """Every exception thinwire raises on purpose. Each also is the built-in kind it resembles."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class ThinwireError(Exception):
     """The root of the family: `except ThinwireError` catches all that follow."""
@@ -23,3 +26,12 @@ class ExchangeError(ThinwireError, RuntimeError):
 
 class NonFiniteError(ThinwireError, FloatingPointError):
     """NaN or Inf in a gradient. It did not enter any state."""
+
+
+@contextmanager
+def exchange_named(collective: str, tensor: str, step: int) -> Iterator[None]:
+    """Let an `ExchangeError` say which exchange broke off."""
+    try:
+        yield
+    except ExchangeError as error:
+        raise ExchangeError(f"{collective} of {tensor!r}, step {step}: {error}") from error

@@ -4,24 +4,26 @@ gradient ─ feedback.before ─ sparsifier.select ─ collective.exchange(codec
          ─ feedback.after ─ update
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, get_args, runtime_checkable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from thinwire.codec import Pair
+from thinwire.codec import CountSketch, Pair
 from thinwire.collective import AllGather, Dense
 from thinwire.collective.oktopk.xi import xi
-from thinwire.errors import ExchangeError, RecipeError
+from thinwire.errors import RecipeError, exchange_named
 from thinwire.feedback import NoFeedback, Residual
-from thinwire.kernels.lazy_sum import LazySum
 from thinwire.schedule import WarmUp
-from thinwire.settings import target_count
+from thinwire.settings import check_choice, check_integer
 from thinwire.sparsify import Everything, TopK
 from thinwire.types import (
     AnyCodec,
+    Codec,
+    CodecKind,
     Collective,
+    ExchangeContext,
     Feedback,
     Reduced,
     Selection,
@@ -49,8 +51,9 @@ class Pipeline:
     `monitor_xi=m` measures Ok-Topk's ξ every m steps, for two dense allreduces each time, and
     shows it in `stats()`; 0 never does.
 
-    `coo` is how gradients that are sparse by themselves travel (`nn.Embedding(sparse=True)`);
-    None: by the recipe's own collective. Nothing of them is selected or kept.
+    `row_collective` is how gradients travel that are sparse by themselves
+    (`nn.Embedding(sparse=True)`); None: by the recipe's own collective. Nothing of them is
+    selected or kept.
     """
 
     sparsifier: Sparsifier = field(default_factory=TopK)
@@ -61,36 +64,39 @@ class Pipeline:
     unit: UnitKind = "tensor"
     bypass: int = 1000
     monitor_xi: int = 0
-    coo: Collective | None = None
+    row_collective: Collective | None = None
 
     def __post_init__(self) -> None:
-        for role, contract in _ROLES.items():
-            piece = getattr(self, role)
+        roles: dict[str, tuple[object, type]] = {
+            "sparsifier": (self.sparsifier, Sparsifier),
+            "collective": (self.collective, Collective),
+            "feedback": (self.feedback, Feedback),
+            "row_collective": (self.row_collective or self.collective, Collective),
+        }
+        for role, (piece, contract) in roles.items():
             if not isinstance(piece, contract):
                 raise RecipeError(f"{role}={piece!r} is not a {contract.__name__}")
-        if self.unit not in get_args(UnitKind):
-            raise RecipeError(f"unit={self.unit!r} must be one of {', '.join(get_args(UnitKind))}")
-        if self.bypass < 0:
-            raise RecipeError(f"bypass={self.bypass} must be at least 0 elements")
-        if self.monitor_xi < 0:
-            raise RecipeError(f"monitor_xi={self.monitor_xi} must be a number of steps, or 0")
+        check_choice("unit", self.unit, get_args(UnitKind))
+        check_integer("bypass", self.bypass, 0)
+        check_integer("monitor_xi", self.monitor_xi, 0)
         kind = "none" if self.codec is None else self.codec.kind
         if kind != self.collective.takes:
             raise RecipeError(
                 f"{self.collective!r} takes a codec of kind {self.collective.takes!r}, "
                 f"not {self.codec!r} of kind {kind!r}"
             )
-        if self.coo is not None and not isinstance(self.coo, Collective):
-            raise RecipeError(f"coo={self.coo!r} is not a Collective")
-        if isinstance(self.collective, Particular):
-            self.collective.refuse(self.codec)
+        self.collective.refuse(self.codec)
+        if self.collective.prunes and self.collective.density is self.sparsifier.density is None:
+            raise RecipeError(
+                f"{self.collective!r} prunes to a density, and {self.sparsifier!r} has none: set "
+                "the collective's"
+            )
 
     @property
     def conserves(self) -> bool:
         """Whether law 1 holds: what is not in the update is in some rank's state."""
         sends_all = isinstance(self.sparsifier, Everything) and self.codec is None
-        keeps = getattr(self.collective, "conserves", True)  # gTop-k's own way loses some
-        return bool(keeps) and (self.feedback.conserves or sends_all)
+        return self.collective.conserves and (self.feedback.conserves or sends_all)
 
     @property
     def is_plain_sum(self) -> bool:
@@ -105,6 +111,23 @@ class Pipeline:
         """The pipelines that a unit may go through: this one, or those that `Auto` chooses from."""
         return (self,)
 
+    def to_dict(self) -> dict[str, Any]:
+        """A dict that `thinwire.recipe` turns into an equal pipeline; JSON and YAML can hold it."""
+        written: dict[str, Any] = {
+            "sparsifier": self.sparsifier.to_dict(),
+            "codec": None if self.codec is None else self.codec.to_dict(),
+            "collective": self.collective.to_dict(),
+            "feedback": self.feedback.to_dict(),
+            "unit": self.unit,
+            "bypass": self.bypass,
+            "monitor_xi": self.monitor_xi,
+        }
+        if self.warm_up is not None:
+            written["warm_up"] = asdict(self.warm_up)
+        if self.row_collective is not None:
+            written["row_collective"] = self.row_collective.to_dict()
+        return written
+
     def init(self, spec: TensorSpec) -> PipelineState:
         """The state before the first step."""
         return {
@@ -118,12 +141,12 @@ class Pipeline:
         return {"feedback": {}, "sparsifier": {}, "collective": {}}
 
     def density_at(self, step: int) -> float | None:
-        """The density of a step: the warm-up's, then the sparsifier's own.
+        """The warm-up's density for a step; None once each piece has its own again."""
+        return None if self.warm_up is None else self.warm_up.at(step)
 
-        Collectives that prune take it from the context, so that both stages mean the same k.
-        """
-        own: float | None = getattr(self.sparsifier, "density", None)
-        return own if self.warm_up is None else self.warm_up.at(step) or own
+    def step(self, grad: Tensor, state: PipelineState, ctx: StepContext) -> Tensor:
+        """One step of one unit: `grad`, flat and contiguous, becomes the update."""
+        return self.complete(self.prepare(grad, state, ctx), grad, state, ctx)
 
     def prepare(self, grad: Tensor, state: PipelineState, ctx: StepContext) -> "Prepared":
         """The part before the network: accumulate and select. `grad` is flat.
@@ -133,12 +156,12 @@ class Pipeline:
         the update will be written: they cost next to nothing while its memory is in the cache,
         and a quarter of the step later on. A device's decoder writes all of its output anyway.
         """
-        if isinstance(self.feedback, Accumulates) and isinstance(self.sparsifier, AddsUp):
-            clear = ctx.out is grad and grad.device.type == "cpu" and not self._watches(ctx)
-            with ctx.phase("select"):
-                pending = self.feedback.pending(grad, state["feedback"], clear)
-                selection = self.sparsifier.select_from(pending, state["sparsifier"], ctx)
-                return Prepared(pending.dense(), selection, clear)
+        clear = _holds_update(grad) and grad.device.type == "cpu" and not self._watches(ctx)
+        with ctx.phase("select"):
+            lazy = self.feedback.lazy_sum(grad, state["feedback"], clear)
+            if lazy is not None:
+                selection = self.sparsifier.select_from(lazy, state["sparsifier"], ctx)
+                return Prepared(lazy.dense(), selection, clear)
         with ctx.phase("feedback"):
             x = self.feedback.before(grad, state["feedback"])
             x = x.to(accumulator(grad.dtype))
@@ -146,31 +169,63 @@ class Pipeline:
             return Prepared(x, self.sparsifier.select(x, state["sparsifier"], ctx))
 
     def complete(
-        self, prepared: "Prepared", grad: Tensor, state: PipelineState, ctx: StepContext
+        self,
+        prepared: "Prepared",
+        grad: Tensor,
+        state: PipelineState,
+        ctx: StepContext,
+        gradients: int | None = None,
     ) -> Tensor:
-        """The part on the network and after it; the update ends in the storage of `grad`."""
-        seen = (prepared.x.clone(), grad.clone()) if self._watches(ctx) else None
-        sends_selection = getattr(self.collective, "sends_selection", False)
-        ctx = replace(ctx, cleared=prepared.cleared, dense=prepared.x if sends_selection else None)
-        try:
-            reduced = self.collective.exchange(prepared.selection, self.codec, ctx)
-        except ExchangeError as error:
-            name = type(self.collective).__name__
-            raise ExchangeError(f"{name} of {ctx.tensor!r}, step {ctx.step}: {error}") from error
-        if seen is not None:
-            k = target_count(grad.numel(), 1.0, ctx.density)
-            measured = xi(*seen, reduced.total, k, ctx.comm)
+        """The part on the network and after it; the update ends in the storage of `grad`.
+
+        The mean is over as many `gradients`, where these are not one from each rank.
+        """
+        watched = (prepared.x.clone(), grad.clone()) if self._watches(ctx) else None
+        exchange = ExchangeContext.of(
+            ctx,
+            out=grad if _holds_update(grad) else None,
+            cleared=prepared.cleared,
+            memory=state["collective"],
+            source=prepared.x if self.collective.sends_selection else None,
+            selected_density=self.sparsifier.density,
+        )
+        reduced = run_exchange(self.collective, prepared.selection, self.codec, exchange)
+        if watched is not None:
+            k = exchange.pruned_count(grad.numel(), self.collective.density)
+            measured = xi(*watched, reduced.total, k, ctx.comm)
             state["collective"]["xi"] = torch.tensor(measured, dtype=torch.float64)
         with ctx.phase("feedback"):
-            mean = mean_of(reduced, grad.numel(), ctx)
+            mean = _mean_of(reduced, grad.numel(), gradients or ctx.comm.size, exchange)
             update = self.feedback.after(prepared.x, reduced, mean, state["feedback"])
             if update.data_ptr() != grad.data_ptr():
                 grad.copy_(update)
         return grad
 
-    def step(self, grad: Tensor, state: PipelineState, ctx: StepContext) -> Tensor:
-        """One step of one unit: `grad`, flat and contiguous, becomes the update."""
-        return self.complete(self.prepare(grad, state, ctx), grad, state, ctx)
+    def sum_once(self, x: Selection, ctx: StepContext) -> Selection:
+        """The sum over the ranks without state or feedback; a dense `x` is sparsified first."""
+        if not isinstance(x, Sparse):
+            spec = TensorSpec(ctx.tensor, x.numel(), x.dtype, x.device)
+            x = self.sparsifier.select(x, self.sparsifier.init(spec), ctx)
+        exchange = ExchangeContext.of(ctx, selected_density=self.sparsifier.density)
+        return run_exchange(self.collective, x, self.codec, exchange).total
+
+    def sum_rows(self, rows: Sparse, ctx: StepContext) -> Selection:
+        """The sum over the ranks of rows that are sparse by themselves: all of them, unpruned."""
+        collective, codec = self.row_route()
+        return run_exchange(collective, rows, codec, ExchangeContext.of(ctx)).total
+
+    def row_route(self) -> tuple[Collective, AnyCodec]:
+        """How rows travel: whole, by `row_collective` or else the recipe's own collective.
+
+        The codec comes along where that returns the very bits; one that would round gives way to
+        the raw one, since there is no residual to catch what it loses. A linear codec is what the
+        recipe was chosen for, and stays.
+        """
+        collective = (self.row_collective or self.collective).without_loss()
+        codec = self.codec
+        fits = codec is not None and codec.kind == collective.takes
+        rounds = isinstance(codec, Codec) and not codec.lossless
+        return collective, codec if fits and not rounds else _PLAIN[collective.takes]
 
     def _watches(self, ctx: StepContext) -> bool:
         """Whether ξ is measured in this step."""
@@ -189,33 +244,22 @@ class Prepared:
     cleared: bool = False
 
 
-@runtime_checkable
-class Accumulates(Protocol):
-    """A feedback that can hand out its sum before it is added up."""
-
-    def pending(self, grad: Tensor, state: State, clear: bool = False) -> LazySum:
-        """What `before` returns, still to be added up; `clear` leaves zeros in `grad`."""
-
-
-@runtime_checkable
-class AddsUp(Protocol):
-    """A sparsifier that can add up what it selects from."""
-
-    def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Selection:
-        """As `select`, before `x` is added up: the same elements, bit for bit."""
+def run_exchange(
+    collective: Collective, s: Selection, codec: AnyCodec, ctx: ExchangeContext
+) -> Reduced:
+    """The exchange; where it breaks off, the error says of which collective, tensor and step."""
+    with exchange_named(type(collective).__name__, ctx.tensor, ctx.step):
+        return collective.exchange(s, codec, ctx)
 
 
-@runtime_checkable
-class Particular(Protocol):
-    """A collective that not every codec of its kind will do for."""
-
-    def refuse(self, codec: AnyCodec) -> None:
-        """`RecipeError` with the reason, for one that will not."""
+def _holds_update(grad: Tensor) -> bool:
+    """Whether the dense total may be built where the gradient lies."""
+    return grad.dtype == accumulator(grad.dtype)
 
 
-def mean_of(reduced: Reduced, numel: int, ctx: StepContext) -> Tensor:
-    """The dense mean over the ranks. Reads no more of the total than can be non-zero."""
-    total, gradients = reduced.total, ctx.gradients or ctx.comm.size
+def _mean_of(reduced: Reduced, numel: int, gradients: int, ctx: ExchangeContext) -> Tensor:
+    """The dense mean. Reads no more of the total than can be non-zero."""
+    total = reduced.total
     if isinstance(total, Sparse):
         shares = Sparse(total.indices, total.values / gradients, total.numel, total.ordered)
         return shares.add_to(ctx.output(numel, total.values))
@@ -229,4 +273,4 @@ def mean_of(reduced: Reduced, numel: int, ctx: StepContext) -> Tensor:
 
 
 _SCATTER_COST = 200  # an indexed element costs as much as so many in a row (25.6 M floats, CPU)
-_ROLES = {"sparsifier": Sparsifier, "collective": Collective, "feedback": Feedback}
+_PLAIN: dict[CodecKind, AnyCodec] = {"bytes": Pair(), "linear": CountSketch(), "none": None}

@@ -1,12 +1,47 @@
-"""Density: the share of a tensor's elements that is sent."""
+"""Checks of settings, one family for all pieces, and what a density means in elements."""
+
+import math
+from collections.abc import Collection
+from typing import Any
 
 from thinwire.errors import RecipeError
 
 
-def check_density(density: float) -> None:
+def check_range(
+    name: str,
+    value: float,
+    low: float,
+    high: float = math.inf,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
+) -> None:
+    """Refuse a number outside [low, high]; an open end does not belong to the range."""
+    inside = isinstance(value, int | float) and not isinstance(value, bool)
+    inside = inside and (low < value if open_low else low <= value)
+    inside = inside and (value < high if open_high else value <= high)
+    if not inside:
+        interval = f"{'(' if open_low else '['}{low}, {high}{')' if open_high else ']'}"
+        raise RecipeError(f"{name}={value} must be in {interval}")
+
+
+def check_integer(name: str, value: int, low: int, high: int | None = None) -> None:
+    """Refuse what is not an integer from `low` to `high`."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):
+        limits = f"of at least {low}" if high is None else f"in {low} … {high}"
+        raise RecipeError(f"{name}={value!r} must be an integer {limits}")
+
+
+def check_choice(name: str, value: object, choices: Collection[Any]) -> None:
+    """Refuse what is not one of these."""
+    if value not in choices:
+        raise RecipeError(f"{name}={value!r} must be one of {', '.join(map(str, choices))}")
+
+
+def check_density(density: float, name: str = "density") -> None:
     """Refuse what is not a share of the elements."""
-    if not 0 < density <= 1:
-        raise RecipeError(f"density={density} must be in (0, 1]")
+    check_range(name, density, 0, 1, open_low=True)
 
 
 def target_count(numel: int, density: float, scheduled: float | None) -> int:

@@ -139,7 +139,7 @@ def balanced(sync, group, rank, steps, device):
         updates.append(digest(*(grad.cpu() for grad in grads.values())))
         for name, update in grads.items():
             balance[name] -= update.double().flatten().cpu()
-        collectives |= {type(u.pipeline.collective).__name__ for u in sync._units.values()}
+        collectives |= {type(u.pipeline.collective).__name__ for u in sync.roster.units.values()}
     for name, saved in sync.state_dict()["tensors"].items():
         if "feedback/residual" in saved:
             balance[name] -= saved["feedback/residual"].double().cpu()
@@ -177,9 +177,9 @@ def flushed_when_loaded_as_dense(group, rank, size):
     loaded.load_state_dict(state)
     update = loaded.average("w", torch.zeros(100))
     dist.all_reduce(waits, group=group)
-    first = torch.allclose(update, waits / size), loaded._units[("w",)].pipeline == FLUSH
+    first = torch.allclose(update, waits / size), loaded.roster.units[("w",)].pipeline == FLUSH
     loaded.average("w", torch.zeros(100))
-    return *first, type(loaded._units[("w",)].pipeline.feedback).__name__
+    return *first, type(loaded.roster.units[("w",)].pipeline.feedback).__name__
 
 
 def under_ddp(group, rank, size, folder):
@@ -288,4 +288,4 @@ def test_small_tensors_keep_the_momentum_of_their_recipe():
     sync = tw.Synchronizer(tw.recipe("dgc", momentum=0.5))
     updates = [sync.average("bias", torch.ones(2)).tolist() for _ in range(3)]
     assert updates == [[1.0, 1.0], [1.5, 1.5], [1.75, 1.75]]
-    assert isinstance(sync._units[("bias",)].pipeline.feedback, Momentum)
+    assert isinstance(sync.roster.units[("bias",)].pipeline.feedback, Momentum)

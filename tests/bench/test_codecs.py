@@ -19,7 +19,7 @@ from thinwire.bench.codecs.run import (
     samples,
     shannon_bound,
 )
-from thinwire.codec import INDEX_CODECS, VALUE_CODECS
+from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError, ThinwireError
 
 COLUMNS = {
@@ -41,8 +41,8 @@ def rows(uniform: Sample) -> dict[tuple[str, str], dict[str, float]]:
 
 @needs("zstandard", "pcodec", "constriction")
 def test_every_codec_has_a_row(rows: dict[tuple[str, str], dict[str, float]]) -> None:
-    assert {name for part, name in rows if part == "index"} >= set(INDEX_CODECS)
-    assert {name for part, name in rows if part == "value"} >= set(VALUE_CODECS)
+    assert {name for part, name in rows if part == "index"} >= set(pieces("index"))
+    assert {name for part, name in rows if part == "value"} >= set(pieces("value"))
     for row in rows.values():
         assert set(row) >= COLUMNS
         assert row["encode_items_per_s"] > 0
@@ -56,7 +56,7 @@ def test_bits_and_errors(rows: dict[tuple[str, str], dict[str, float]]) -> None:
     assert rows["index", "bloom"]["relative_error"] == 0
     assert 0.02 < rows["index", "bloom('p1')"]["relative_error"] < 0.2
     for (part, name), row in rows.items():
-        exact = (INDEX_CODECS if part == "index" else VALUE_CODECS).get(name)
+        exact = (pieces("index") if part == "index" else pieces("value")).get(name)
         if exact is not None and exact.lossless:
             assert row["relative_error"] == 0
         assert row["distance_bits"] > -0.01, (part, name)

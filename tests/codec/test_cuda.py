@@ -53,7 +53,7 @@ def test_bloom_filters_find_the_same(policy: Policy) -> None:
     pair = Pair(BloomIndex(policy, fpr=0.01))
     wires, found = [], []
     for device in ("cpu", "cuda"):
-        ctx = replace(context(), dense=dense.to(device))
+        ctx = replace(context(), source=dense.to(device))
         s = Sparse(indices.to(device), dense[indices].to(device), 5000)
         wires.append(pair.encode(s, ctx))
         found.append(pair.decode(wires[-1], ctx))

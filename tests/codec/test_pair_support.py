@@ -8,18 +8,18 @@ from thinwire.codec import BitmapIndex, BloomIndex, FitPolyValue, Pair, QsgdValu
 from thinwire.codec.container import HEADER_BYTES
 from thinwire.codec.index.bloom import POLICIES, Policy
 from thinwire.errors import WireFormatError
-from thinwire.types import Sparse, StepContext
+from thinwire.types import ExchangeContext, Sparse
 
 EXACT: list[Policy] = ["p0", "p1", "p2", "leftmost"]  # values at their own places
 FPR = 0.05
 
 
-def with_dense(dense: torch.Tensor) -> StepContext:
+def with_dense(dense: torch.Tensor) -> ExchangeContext:
     plain = context()
-    return StepContext(plain.tensor, plain.step, plain.seed, plain.comm, dense=dense)
+    return ExchangeContext(plain.tensor, plain.step, plain.seed, plain.comm, source=dense)
 
 
-def decoded(pair: Pair, s: Sparse, ctx: StepContext) -> Sparse:
+def decoded(pair: Pair, s: Sparse, ctx: ExchangeContext) -> Sparse:
     out = pair.decode(pair.encode(s, ctx), ctx)
     assert isinstance(out, Sparse)
     assert out.ordered

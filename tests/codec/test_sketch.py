@@ -8,14 +8,14 @@ import torch
 from thinwire.codec.sketch import CountSketch
 from thinwire.comm import GroupCommunicator
 from thinwire.errors import RecipeError
-from thinwire.types import LinearCodec, Sparse, StepContext
+from thinwire.types import ExchangeContext, LinearCodec, Sparse
 
 SEEDS = 2000
 NUMEL = 120
 
 
-def context(step: int = 0) -> StepContext:
-    return StepContext(tensor="w", step=step, seed=3, comm=GroupCommunicator(None))
+def context(step: int = 0) -> ExchangeContext:
+    return ExchangeContext(tensor="w", step=step, seed=3, comm=GroupCommunicator(None))
 
 
 def everything(values: torch.Tensor) -> Sparse:

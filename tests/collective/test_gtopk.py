@@ -15,7 +15,7 @@ from thinwire.errors import RecipeError
 from thinwire.feedback import Momentum, Residual
 from thinwire.pipeline import Pipeline
 from thinwire.sparsify import TopK
-from thinwire.types import Sparse, StepContext, TensorSpec
+from thinwire.types import ExchangeContext, Sparse, TensorSpec
 
 
 def top(x, k):
@@ -78,7 +78,7 @@ def lost_norm(group, rank, size, exact, k):
     draw = torch.Generator().manual_seed(rank)
     common = torch.randn(numel, generator=torch.Generator().manual_seed(99))
     x = common + torch.randn(numel, generator=draw)
-    ctx = StepContext(tensor="w", step=0, seed=0, comm=comm)
+    ctx = ExchangeContext(tensor="w", step=0, seed=0, comm=comm)
     topk, spec = TopK(k / numel), TensorSpec("w", numel, x.dtype, x.device)
     s = topk.select(x, topk.init(spec), ctx)
     reduced = GTopK(k / numel, exact).exchange(s, Pair(), ctx)
@@ -111,7 +111,7 @@ def huge(group, rank, size):
     numel = 2**34
     indices = torch.tensor([5, 2**31 + rank, numel - 2, numel - 1])
     s = Sparse(indices, torch.tensor([1.0, 2.0 + rank, -3.0, 0.1]), numel)
-    ctx = StepContext(tensor="w", step=0, seed=0, comm=GroupCommunicator(group))
+    ctx = ExchangeContext(tensor="w", step=0, seed=0, comm=GroupCommunicator(group))
     reduced = GTopK(3 / numel).exchange(s, Pair(), ctx)
     return reduced.total.indices.tolist(), reduced.total.values.tolist()
 
@@ -124,7 +124,7 @@ def test_indices_beyond_32_bits(cluster):
 def warm_up(group, rank, size):
     comm = GroupCommunicator(group)
     s = Case("uniform").selection(rank, size)
-    ctx = StepContext(tensor="w", step=0, seed=0, comm=comm, density=0.005)
+    ctx = ExchangeContext(tensor="w", step=0, seed=0, comm=comm, density=0.005)
     return GTopK(0.03).exchange(s, Pair(), ctx).total.count
 
 
@@ -148,7 +148,7 @@ def test_the_result_does_not_depend_on_timing(cluster):
 
 def test_refuses_what_it_cannot_prune():
     comm = GroupCommunicator()
-    ctx = StepContext(tensor="w", step=0, seed=0, comm=comm)
+    ctx = ExchangeContext(tensor="w", step=0, seed=0, comm=comm)
     with pytest.raises(RecipeError, match="TopK"):
         GTopK().exchange(torch.ones(4), Pair(), ctx)
     for density in (0, 1.5, -1):

@@ -17,7 +17,7 @@ from thinwire.collective.oktopk.xi import xi
 from thinwire.comm import GroupCommunicator
 from thinwire.errors import RecipeError
 from thinwire.sparsify import ReusedThreshold
-from thinwire.types import Sparse, StepContext
+from thinwire.types import ExchangeContext, Sparse
 
 CODECS = {
     "raw": Pair(),
@@ -66,7 +66,7 @@ def selection(case, rank, size, numel=NUMEL, k=K, step=0, dtype=torch.float32):
 
 def context(comm, step=0, memory=None, density=None):
     memory = {} if memory is None else memory
-    return StepContext(tensor="w", step=step, seed=7, comm=comm, memory=memory, density=density)
+    return ExchangeContext(tensor="w", step=step, seed=7, comm=comm, memory=memory, density=density)
 
 
 def summed(s, comm):

@@ -15,7 +15,7 @@ from thinwire.codec.sketch import CountSketch
 from thinwire.collective import SketchAllReduce
 from thinwire.comm import GroupCommunicator
 from thinwire.errors import RecipeError
-from thinwire.types import Sparse, StepContext
+from thinwire.types import ExchangeContext, Sparse
 
 CASES = (*laws.SPARSE, *laws.DENSE)
 ROOMY = CountSketch(ratio=3000, rows=3)  # so wide that hardly two elements meet
@@ -71,7 +71,7 @@ def sketched_bytes(group, rank, size, codec):
     comm = GroupCommunicator(group)
     indices = (torch.arange(TOUCHED)[:, None] * 32 * BLOCK + torch.arange(BLOCK)).view(-1)
     values = torch.randn(indices.numel(), generator=torch.Generator().manual_seed(rank))
-    ctx = StepContext(tensor="t", step=0, seed=0, comm=comm)
+    ctx = ExchangeContext(tensor="t", step=0, seed=0, comm=comm)
     dist.barrier(group)
     before, counted = socket_bytes(), comm.traffic.sent
     SketchAllReduce(BLOCK).exchange(Sparse(indices, values, N), codec, ctx)
@@ -155,8 +155,8 @@ def test_takes_only_what_adds():
 
 
 def test_in_short_notation():
-    recipe = tw.resolve("block(0.25, 16) | sketch(0.25, rows=5) | sketch-allreduce(16) | residual")
+    recipe = tw.recipe("block(0.25, 16) | sketch(0.25, rows=5) | sketch-allreduce(16) | residual")
     assert (recipe.codec, recipe.collective) == (CountSketch(0.25, 5), SketchAllReduce(16))
-    assert tw.resolve(tw.to_dict(recipe)) == recipe
+    assert tw.recipe(recipe.to_dict()) == recipe
     with pytest.raises(RecipeError, match="no setting 'width'"):
-        tw.resolve("block | sketch(width=3) | sketch-allreduce | residual")
+        tw.recipe("block | sketch(width=3) | sketch-allreduce | residual")

@@ -12,7 +12,7 @@ from thinwire.errors import RecipeError
 from thinwire.feedback import Residual
 from thinwire.pipeline import Pipeline
 from thinwire.sparsify import Everything, TopK
-from thinwire.types import Sparse, StepContext
+from thinwire.types import ExchangeContext, Sparse
 
 CASES = (*laws.SPARSE, *laws.DENSE)
 
@@ -55,7 +55,7 @@ def test_bytes(cluster, size):
 def comes_sparse(group, rank, size, k, limit):
     """For each codec, whether the total came sparse."""
     s = Case("uniform", 8000, k).selection(rank, size)
-    ctx = StepContext(tensor="w", step=0, seed=0, comm=GroupCommunicator(group))
+    ctx = ExchangeContext(tensor="w", step=0, seed=0, comm=GroupCommunicator(group))
     totals = [SparCML(limit).exchange(s, codec, ctx).total for codec in laws.CODECS.values()]
     return [isinstance(total, Sparse) for total in totals]
 
@@ -64,7 +64,7 @@ def is_shorter_sparse(k, codec):
     """Whether the first of two regions takes fewer bytes as indices and values."""
     parts = [laws.dense_of(Case("uniform", 8000, k).selection(rank, 2)) for rank in range(2)]
     region = sum(parts)[:4000]
-    ctx = StepContext(tensor="w", step=0, seed=0, comm=GroupCommunicator())
+    ctx = ExchangeContext(tensor="w", step=0, seed=0, comm=GroupCommunicator())
     indices = region.nonzero().flatten()
     few = codec.encode(Sparse(indices, region[indices], 4000), ctx)
     return few.numel() < codec.encode(region, ctx).numel()
@@ -95,7 +95,7 @@ def test_conserves_over_steps(cluster, size):
 def huge(group, rank, size):
     numel = 2**34
     s = Sparse(torch.tensor([5, 2**31 + rank, numel - 1]), torch.tensor([1.0, 2.0, -3.0]), numel)
-    ctx = StepContext(tensor="w", step=0, seed=0, comm=GroupCommunicator(group))
+    ctx = ExchangeContext(tensor="w", step=0, seed=0, comm=GroupCommunicator(group))
     reduced = SparCML().exchange(s, Pair(), ctx)
     return reduced.total.indices.tolist(), reduced.total.values.tolist()
 

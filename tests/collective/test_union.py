@@ -12,7 +12,7 @@ from thinwire.errors import RecipeError
 from thinwire.feedback import Residual
 from thinwire.pipeline import Pipeline
 from thinwire.sparsify import BlockTopK, Everything, RandomK, TopK
-from thinwire.types import StepContext
+from thinwire.types import ExchangeContext
 
 CASES = (*laws.SPARSE, *laws.DENSE)
 ADDING = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -78,7 +78,7 @@ def test_conserves_over_steps(cluster, numel):
 def shared_by_all(group, rank, size):
     """The total, and whether it was built in the buffer that was offered."""
     out = torch.full((64,), 7.0)
-    ctx = StepContext(tensor="w", step=0, seed=0, comm=GroupCommunicator(group), out=out)
+    ctx = ExchangeContext(tensor="w", step=0, seed=0, comm=GroupCommunicator(group), out=out)
     reduced = UnionAllReduce(16).exchange(torch.ones(64), None, ctx)
     return reduced.total.tolist(), reduced.total.data_ptr() == out.data_ptr()
 

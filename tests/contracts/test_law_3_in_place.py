@@ -9,7 +9,7 @@ from support.contracts.cases import Case, Layer, digest, everything
 from thinwire.comm import GroupCommunicator
 from thinwire.feedback import Momentum
 from thinwire.pipeline import Pipeline
-from thinwire.types import StepContext, TensorSpec
+from thinwire.types import ExchangeContext, TensorSpec
 
 LAYER = Layer((3001,), content="heavy")
 
@@ -20,7 +20,7 @@ def run(pipeline: Pipeline, case: Case, in_place: bool) -> list[str]:
     seen = []
     for step in range(case.steps):
         grad = case.gradients(step, 0, 1)["layer.0"]
-        ctx = StepContext(
+        ctx = ExchangeContext(
             tensor="w", step=step, seed=5, comm=GroupCommunicator(), gradients=3,
             density=pipeline.density_at(step), memory=state["collective"],
             out=grad if in_place else None,
@@ -55,7 +55,7 @@ def test_the_gradient_is_spent_once_it_is_added() -> None:
     pipeline = case.pipeline()
     state = pipeline.init(TensorSpec("w", 3001, torch.float32, torch.device("cpu")))
     grad = case.gradients(0, 0, 1)["layer.0"]
-    ctx = StepContext(tensor="w", step=0, seed=5, comm=GroupCommunicator(), out=grad)
+    ctx = ExchangeContext(tensor="w", step=0, seed=5, comm=GroupCommunicator(), out=grad)
     prepared = pipeline.prepare(grad, state, ctx)
     assert prepared.cleared
     assert not grad.any()

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from support.codec.cases import PAIRS, VALUES, context, random_sparse, random_values
-from thinwire.codec import INDEX_CODECS, Pair, RawIndex, RawValue, ValueCodec
+from thinwire.codec import Pair, RawIndex, RawValue, ValueCodec
 from thinwire.codec.container import HEADER_BYTES, Header, pack, unpack
+from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.checksum import checksum
 from thinwire.types import Sparse
@@ -123,7 +124,7 @@ def test_value_parts_of_nonsense(name: str, dtype: torch.dtype, seed: int, damag
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32), damage=st.integers(1, 40))
 def test_index_parts_of_nonsense(name: str, rows: int, seed: int, damage: int) -> None:
-    codec = INDEX_CODECS[name]()
+    codec = pieces("index")[name]()
     part = codec.encode(torch.arange(0, 45), rows, True).clone()
     draw = torch.Generator().manual_seed(seed)
     where = torch.randint(part.numel(), (damage,), generator=draw)
@@ -249,7 +250,7 @@ def test_value_parts_that_no_encoder_makes(name: str, at: int, byte: int) -> Non
 @pytest.mark.parametrize("name", ["raw"])  # the others: tests/codec/index
 @pytest.mark.parametrize("rows", [50, 2**31 + 50])
 def test_the_first_index_out_of_range_is_refused(name: str, rows: int) -> None:
-    codec = INDEX_CODECS[name]()
+    codec = pieces("index")[name]()
     part = codec.encode(torch.tensor([3, rows - 1]), rows, True)
     assert codec.decode(part, 2, rows).tolist() == [3, rows - 1]
     with pytest.raises(WireFormatError, match=r"\["):

@@ -13,10 +13,11 @@ import torch
 import torch.distributed as dist
 
 from thinwire.bench.sockets import socket_bytes
-from thinwire.codec import INDEX_CODECS, VALUE_CODECS, Pair
+from thinwire.codec import Pair
 from thinwire.collective import AllGather, GTopK, OkTopK
 from thinwire.comm import GroupCommunicator
-from thinwire.types import Sparse, StepContext
+from thinwire.cookbook.registry import pieces
+from thinwire.types import ExchangeContext, Sparse
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's struct tcp_info")
 
@@ -57,7 +58,7 @@ def bytes_of(group, comm, collective, case, steps):
     indices, memory, out = selection(case, rank, size), {}, []
     for step in range(steps):
         s = Sparse(indices, torch.randn(K, generator=generator), N)
-        ctx = StepContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
+        ctx = ExchangeContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
         dist.barrier(group)
         before = socket_bytes()
         reduced = collective.exchange(s, Pair(), ctx)
@@ -117,7 +118,7 @@ def coded_bytes(group, rank, size, codec):
     for step in range(2):
         indices = selection("uniform", rank, size)
         values = torch.randn(K, generator=torch.Generator().manual_seed(rank))
-        ctx = StepContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
+        ctx = ExchangeContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
         dist.barrier(group)
         before = socket_bytes()
         OkTopK(K / N).exchange(Sparse(indices, values, N), codec, ctx)
@@ -131,7 +132,7 @@ def coded_bytes(group, rank, size, codec):
 @pytest.mark.parametrize(("index", "value"), [("rice", "bf16"), ("regional", "qsgd")])
 def test_a_codec_in_every_hop_takes_oktopk_below_the_bound_for_coo(cluster, size, index, value):
     """2k·(P-1)/P words is the least that any allreduce of COO entries can move (Ok-Topk, 3.2)."""
-    codec = Pair(INDEX_CODECS[index](), VALUE_CODECS[value]())
+    codec = Pair(pieces("index")[index](), pieces("value")[value]())
     results = cluster.run(coded_bytes, size, codec)
     lower_bound = 2 * K * (size - 1) / size * WORD
     assert max(max(pair) for pair in results) < lower_bound

@@ -6,8 +6,6 @@ import torch
 import thinwire as tw
 from support.extras import skipped_without_its_package
 from thinwire.codec import (
-    INDEX_CODECS,
-    VALUE_CODECS,
     BloomIndex,
     FitPolyValue,
     HuffmanIndex,
@@ -16,6 +14,7 @@ from thinwire.codec import (
     ThreeLcValue,
     VarintIndex,
 )
+from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError
 from thinwire.sparsify import Everything, Nonzero, TopK
 
@@ -35,13 +34,13 @@ def test_what_the_recipes_are_made_of() -> None:
 def test_deepreduce_takes_any_two_codecs() -> None:
     built = tw.recipe("deepreduce", index="bloom('p2', fpr=0.01)", value="qsgd(7)", sparse=True)
     assert built.sparsifier == Nonzero()
-    assert tw.resolve(tw.to_dict(built)) == built
+    assert tw.recipe(built.to_dict()) == built
     with pytest.raises(RecipeError, match="unknown index codec 'blum'"):
         tw.recipe("deepreduce", index="blum")
 
 
-@pytest.mark.parametrize("value", VALUE_CODECS)
-@pytest.mark.parametrize("index", INDEX_CODECS)
+@pytest.mark.parametrize("value", pieces("value"))
+@pytest.mark.parametrize("index", pieces("index"))
 def test_deepreduce_conserves_whatever_the_codecs(index: str, value: str) -> None:
     with skipped_without_its_package():
         built = tw.recipe("deepreduce", index=index, value=value)
@@ -49,7 +48,9 @@ def test_deepreduce_conserves_whatever_the_codecs(index: str, value: str) -> Non
 
 
 @pytest.mark.parametrize("collective", GATHERING)
-@pytest.mark.parametrize("index", [*INDEX_CODECS, "bloom('p1')", "bloom('p2')", "bloom('naive')"])
+@pytest.mark.parametrize(
+    "index", [*pieces("index"), "bloom('p1')", "bloom('p2')", "bloom('naive')"]
+)
 def test_any_index_codec_in_any_gathering_collective(index: str, collective: str) -> None:
     """Alone a rank must keep what it does not get back: gradient = update + residual."""
     with skipped_without_its_package():
@@ -64,7 +65,7 @@ def test_any_index_codec_in_any_gathering_collective(index: str, collective: str
 @pytest.mark.parametrize("policy", ["p0", "p1", "p2", "leftmost", "naive"])
 def test_ok_topk_refuses_filters_when_it_is_built(policy: str) -> None:
     with pytest.raises(RecipeError, match="lossless index codec"):
-        tw.resolve(f"topk(0.05) | bloom('{policy}')+raw | ok-topk(0.05) | residual")
+        tw.recipe(f"topk(0.05) | bloom('{policy}')+raw | ok-topk(0.05) | residual")
 
 
 def test_a_sparse_gradient_needs_no_sparsifier() -> None:

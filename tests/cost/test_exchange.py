@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from support.cost_ranks import N, mean_sent, nodes_sent
-from thinwire.codec import INDEX_CODECS, VALUE_CODECS, Pair
+from thinwire.codec import Pair
 from thinwire.codec.sketch import CountSketch
 from thinwire.collective import (
     AllGather,
@@ -18,6 +18,7 @@ from thinwire.collective import (
     SparCML,
     UnionAllReduce,
 )
+from thinwire.cookbook.registry import pieces
 from thinwire.cost.exchange import Load
 from thinwire.cost.network import Link, Network
 from thinwire.cost.patterns import exchange_cost, pattern
@@ -29,7 +30,7 @@ RARELY = 10**6  # steps: what Ok-Topk's evaluations send is shared out over so m
 OK_TOPK = OkTopK(K / N, boundary_interval=RARELY, threshold_interval=RARELY)
 RAW = Pair()
 # Tolerances; OmniReduce's blocks are few, so that there is sampling error.
-SMALL = Pair(INDEX_CODECS["rice"](), VALUE_CODECS["bf16"]())
+SMALL = Pair(pieces("index")["rice"](), pieces("value")["bf16"]())
 CASES = {
     "dense": (Dense(), None, 1, 0.001),
     "bf16": (Dense("bf16"), None, 1, 0.001),

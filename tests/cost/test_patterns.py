@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from thinwire.auto import Auto
-from thinwire.codec import INDEX_CODECS, VALUE_CODECS, Pair
+from thinwire.codec import Bf16Value, Pair, RiceIndex
 from thinwire.collective import Dense, GTopK, OkTopK, SparCML, dense, touched
 from thinwire.collective.gtopk import neighbours
 from thinwire.collective.oktopk import regions, threshold
@@ -25,7 +25,7 @@ from thinwire.cost.patterns import _agreement, boundary_stages, pattern, thresho
 from thinwire.cost.predict import predict
 from thinwire.cost.wire_size import alone, dense_wire_bytes
 from thinwire.errors import RecipeError
-from thinwire.types import CodecKind, Collective, Sparse, StepContext
+from thinwire.types import CodecKind, Collective, ExchangeContext, Sparse
 
 BLOCK = 2
 RAW = Pair()
@@ -64,8 +64,8 @@ class Alike:
         pass
 
 
-def context(comm: object) -> StepContext:
-    return StepContext(tensor="t", step=0, seed=0, comm=comm)
+def context(comm: object) -> ExchangeContext:
+    return ExchangeContext(tensor="t", step=0, seed=0, comm=comm)
 
 
 # How union and sketch agree on blocks.
@@ -129,7 +129,7 @@ def goes_dense_alike(collective: SparCML, codec: Pair, size: int, filled: float)
     return goes_dense
 
 
-RICE = Pair(INDEX_CODECS["rice"](), VALUE_CODECS["bf16"]())
+RICE = Pair(RiceIndex(), Bf16Value())
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])

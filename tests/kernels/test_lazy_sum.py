@@ -8,9 +8,10 @@ from torch import Tensor
 
 import thinwire as tw
 from support.sparsify import at
+from thinwire.cookbook.registry import pieces
 from thinwire.feedback import Momentum, Residual
 from thinwire.kernels.lazy_sum import LazySum, MomentumSum, ResidualSum
-from thinwire.sparsify import SPARSIFIERS
+from thinwire.sparsify._common import OnePass
 from thinwire.types import TensorSpec
 
 N = 3000
@@ -30,6 +31,7 @@ def momentum_sum() -> tuple[LazySum, Tensor]:
 
 
 MADE = [residual_sum, momentum_sum, lambda: (LazySum(numbers(1)), numbers(1))]
+ONE_PASS = [name for name, piece in pieces("sparsifier").items() if issubclass(piece, OnePass)]
 ASKED: dict[str, Callable[[LazySum], object]] = {
     "dense": lambda x: x.dense(),
     "compact": lambda x: x.compact(torch.tensor(1.0), 10),
@@ -65,14 +67,14 @@ def test_what_is_found_is_what_is_in_the_sum(
     assert torch.equal(sample, expected[2::3])
 
 
-@pytest.mark.parametrize("name", [n for n, s in SPARSIFIERS.items() if hasattr(s, "select_from")])
+@pytest.mark.parametrize("name", ONE_PASS)
 @pytest.mark.parametrize("feedback", [Residual(), Momentum(0.9), Momentum(0.9, clip_norm=1.0)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_fused_selects_the_same_bits(
     name: str, feedback: Residual | Momentum, dtype: torch.dtype
 ) -> None:
     """Five steps with adding and selecting in one pass, beside five with one after the other."""
-    sparsifier = SPARSIFIERS[name](0.02)
+    sparsifier = pieces("sparsifier")[name](0.02)
     pipeline = tw.Pipeline(sparsifier, feedback=feedback)
     spec = TensorSpec("w", N, dtype, torch.device("cpu"))
     fused, plain = pipeline.init(spec), pipeline.init(spec)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.sparsify import DEVICES, DISTRIBUTIONS, at, draw, left_out, select, spec_of
+from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError
 from thinwire.sparsify import (
-    SPARSIFIERS,
     BlockTopK,
     Everything,
     GaussianK,
@@ -84,9 +84,9 @@ few = settings(some, max_examples=20)
 
 
 def test_the_suite_covers_every_sparsifier() -> None:
-    assert set(BUILD) == set(SPARSIFIERS) == set(COUNT_IS_RIGHT)
+    assert set(BUILD) == set(pieces("sparsifier")) == set(COUNT_IS_RIGHT)
     for name, build in BUILD.items():
-        assert type(build(0.5)) is SPARSIFIERS[name]
+        assert type(build(0.5)) is pieces("sparsifier")[name]
 
 
 @each_device
@@ -205,7 +205,7 @@ def test_a_piece_is_plain_settings_and_its_state_is_the_units(name: str) -> None
     for field in dataclasses.fields(sparsifier):  # type: ignore[arg-type]
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(sparsifier, field.name, None)
-    assert SPARSIFIERS[name](**dataclasses.asdict(sparsifier)) == sparsifier  # type: ignore[call-overload]
+    assert pieces("sparsifier")[name](**dataclasses.asdict(sparsifier)) == sparsifier  # type: ignore[call-overload]
 
     x = draw("normal", 5000)
     state = sparsifier.init(spec_of(x))

@@ -10,7 +10,7 @@ import torch
 from thinwire.comm import GroupCommunicator, Nodes, Traffic
 from thinwire.cookbook import recipe
 from thinwire.cost.calibration import calibrate
-from thinwire.types import Sparse, StepContext
+from thinwire.types import ExchangeContext, Sparse
 
 # The clock of a test is not the network's: what is tried need not be large.
 small_messages = patch("thinwire.cost.probe.LARGEST", 1 << 18)
@@ -32,7 +32,7 @@ def mean_sent(group, rank, size, collective, codec, k, width):
     comm, memory = GroupCommunicator(group), {}
     for step in range(2):
         before = comm.traffic.sent
-        ctx = StepContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
+        ctx = ExchangeContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
         total = collective.exchange(selection(rank, k, width, step), codec, ctx).total
     sent = comm.traffic.sent - before
     comm.close()
@@ -45,7 +45,7 @@ def nodes_sent(group, rank, size, collective, codec, k):
     nodes = Nodes(group, size // 2, None, traffic)
     summed = nodes.sum_inside(torch.ones(N))
     if nodes.between is not None:
-        ctx = StepContext(tensor="t", step=0, seed=0, comm=nodes.between)
+        ctx = ExchangeContext(tensor="t", step=0, seed=0, comm=nodes.between)
         collective.exchange(selection(rank, k, 1, 0), codec, ctx)
     nodes.hand_out(summed)
     nodes.close()

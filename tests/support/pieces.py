@@ -1,9 +1,6 @@
 """Every registered piece, each inside a recipe whose other pieces are the plainest that fit."""
 
-from thinwire.codec import INDEX_CODECS, LINEAR_CODECS, VALUE_CODECS
-from thinwire.collective import COLLECTIVES
-from thinwire.feedback import FEEDBACKS
-from thinwire.sparsify import SPARSIFIERS
+from thinwire.cookbook.registry import pieces
 
 CODEC_FOR = {"bytes": "raw", "linear": "sketch", "none": "none"}
 """The plainest codec of each kind that a collective takes."""
@@ -15,18 +12,24 @@ def recipes_by_piece() -> dict[str, str]:
     Read from the registries: a new piece, and one that a third party registered, is in it.
     """
     return {
-        **{f"sparsifier {name}": f"{name} | raw | allgather | residual" for name in SPARSIFIERS},
-        **{f"index codec {name}": with_codec(f"{name}+raw") for name in INDEX_CODECS},
-        **{f"value codec {name}": with_codec(f"raw+{name}") for name in VALUE_CODECS},
+        **{
+            f"sparsifier {name}": f"{name} | raw | allgather | residual"
+            for name in pieces("sparsifier")
+        },
+        **{f"index codec {name}": with_codec(f"{name}+raw") for name in pieces("index")},
+        **{f"value codec {name}": with_codec(f"raw+{name}") for name in pieces("value")},
         **{
             f"linear codec {name}": f"block(0.25, 16) | {name} | sketch-allreduce | residual"
-            for name in LINEAR_CODECS
+            for name in pieces("linear")
         },
         **{
             f"collective {name}": f"topk(0.1) | {CODEC_FOR[piece.takes]} | {name} | residual"
-            for name, piece in COLLECTIVES.items()
+            for name, piece in pieces("collective").items()
         },
-        **{f"feedback {name}": f"topk(0.1) | raw | allgather | {name}" for name in FEEDBACKS},
+        **{
+            f"feedback {name}": f"topk(0.1) | raw | allgather | {name}"
+            for name in pieces("feedback")
+        },
     }
 
 

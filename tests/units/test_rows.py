@@ -11,9 +11,9 @@ from thinwire.codec import Pair
 from thinwire.codec.sketch import CountSketch
 from thinwire.collective import AllGather, Dense, GTopK, OkTopK, SketchAllReduce, UnionAllReduce
 from thinwire.comm import GroupCommunicator
+from thinwire.engine.step import StepRunner
 from thinwire.types import Sparse
-from thinwire.units.rows import RowUnit, from_coo, row_route, to_coo
-from thinwire.units.stats import Meter
+from thinwire.units.rows import RowUnit, from_coo, to_coo
 
 # Each would prune or round a dense gradient. A sketch with so much room is exact.
 EXACT = (
@@ -77,16 +77,16 @@ def test_totals_of_any_form():
 
 
 def test_what_a_recipe_prunes_or_rounds_is_not_pruned_or_rounded():
-    assert row_route(tw.recipe("gtopk", density=0.01)) == (GTopK(1.0), Pair())
-    collective, codec = row_route(tw.recipe("ok-topk", density=0.01, codec="rice"))
+    assert tw.recipe("gtopk", density=0.01).row_route() == (GTopK(1.0), Pair())
+    collective, codec = tw.recipe("ok-topk", density=0.01, codec="rice").row_route()
     assert isinstance(collective, OkTopK)
     assert (collective.density, codec) == (1.0, tw.recipe("topk", codec="rice").codec)
-    assert row_route(tw.recipe("topk", codec="rice+bf16")) == (AllGather(), Pair())
-    assert row_route(tw.recipe("bf16")) == (Dense(), None)
-    assert row_route(tw.recipe("parallax")) == (AllGather(), Pair())
-    assert row_route(tw.recipe("s2", ratio=0.25)) == (SketchAllReduce(64), CountSketch(0.25))
-    assert row_route(tw.recipe("topk", coo="union(8, 'fp16')")) == (UnionAllReduce(8), None)
-    assert row_route(tw.recipe("topk", coo="sketch-allreduce")) == (
+    assert tw.recipe("topk", codec="rice+bf16").row_route() == (AllGather(), Pair())
+    assert tw.recipe("bf16").row_route() == (Dense(), None)
+    assert tw.recipe("parallax").row_route() == (AllGather(), Pair())
+    assert tw.recipe("s2", ratio=0.25).row_route() == (SketchAllReduce(64), CountSketch(0.25))
+    assert tw.recipe("topk", coo="union(8, 'fp16')").row_route() == (UnionAllReduce(8), None)
+    assert tw.recipe("topk", coo="sketch-allreduce").row_route() == (
         SketchAllReduce(),
         CountSketch(),
     )
@@ -94,12 +94,12 @@ def test_what_a_recipe_prunes_or_rounds_is_not_pruned_or_rounded():
 
 def test_the_choice_can_be_written_down_and_is_checked():
     recipe = tw.recipe("ok-topk", coo="union(16)")
-    assert recipe.coo == UnionAllReduce(16)
-    assert tw.resolve(tw.to_dict(recipe)) == recipe
-    assert tw.resolve('{"recipe": "dense", "coo": "allgather"}') == tw.recipe("parallax")
-    with pytest.raises(tw.RecipeError, match="coo=3"):
+    assert recipe.row_collective == UnionAllReduce(16)
+    assert tw.recipe(recipe.to_dict()) == recipe
+    assert tw.recipe('{"recipe": "dense", "coo": "allgather"}') == tw.recipe("parallax")
+    with pytest.raises(tw.RecipeError, match="row_collective=3"):
         tw.recipe("topk", coo=3)
-    with pytest.raises(tw.RecipeError, match="unknown coo 'post'"):
+    with pytest.raises(tw.RecipeError, match="unknown collective 'post'"):
         tw.recipe("topk", coo="post")
 
 
@@ -108,7 +108,7 @@ def test_the_choice_can_be_written_down_and_is_checked():
 
 def unit_of(recipe: str, rows: int = ROWS) -> RowUnit:
     """What a synchronizer keeps of a COO gradient; to make these over one group is quicker."""
-    return RowUnit("e", tw.resolve(recipe), Meter((rows * WIDTH,), torch.device("cpu")))
+    return RowUnit.of("e", coo(rows, [], 0), tw.recipe(recipe), step=0)
 
 
 def average_each(group, rank, size, recipes, steps):
@@ -120,7 +120,7 @@ def average_each(group, rank, size, recipes, steps):
             grad = coo(ROWS, picked(rank, size, step), rank)
             grad = grad.coalesce() if step else grad
             before = grad.to_dense()
-            mean = unit.average(grad, comm, seed=0)
+            mean = StepRunner(comm, None, seed=0).average_rows(unit, grad)
             kept = torch.equal(before, grad.to_dense())
             seen.append((mean.is_coalesced() and kept, mean.indices(), mean.values()))
     return seen
@@ -146,7 +146,8 @@ def test_every_recipe_averages_them_whole(cluster, size):
 def empty_everywhere(group, rank, size, recipes):
     """No rank looked anything up."""
     comm = GroupCommunicator(group)
-    means = [unit_of(recipe).average(coo(ROWS, [], rank), comm, seed=0) for recipe in recipes]
+    runner = StepRunner(comm, None, seed=0)
+    means = [runner.average_rows(unit_of(recipe), coo(ROWS, [], rank)) for recipe in recipes]
     return [(mean.is_sparse, mean.shape, mean._nnz()) for mean in means]
 
 
@@ -164,7 +165,8 @@ def huge_vocabulary(group, rank, size, recipes):
     report, comm = [], GroupCommunicator(group)
     for recipe in recipes:
         before = comm.traffic.sent
-        mean = unit_of(recipe, HUGE).average(coo(HUGE, picks, rank), comm, seed=0)
+        runner = StepRunner(comm, None, seed=0)
+        mean = runner.average_rows(unit_of(recipe, HUGE), coo(HUGE, picks, rank))
         report.append((mean.indices()[0].tolist(), mean.values(), comm.traffic.sent - before))
     return report
 
@@ -186,7 +188,8 @@ def sketched(group, rank, size, seeds):
     """The usual, noisy sketch under many seeds."""
     grad = coo(ROWS, picked(rank, size, 0), rank, torch.float64)
     comm, unit = GroupCommunicator(group), unit_of("s2")
-    return torch.stack([unit.average(grad, comm, seed).to_dense() for seed in range(seeds)])
+    runners = [StepRunner(comm, None, seed) for seed in range(seeds)]
+    return torch.stack([runner.average_rows(unit, grad).to_dense() for runner in runners])
 
 
 def test_a_sketch_of_rows_is_right_on_average(cluster):

@@ -15,8 +15,6 @@ from typing import cast
 import torch
 
 from thinwire.codec import (
-    INDEX_CODECS,
-    VALUE_CODECS,
     ChunkedValue,
     Fp8Value,
     IndexCodec,
@@ -25,7 +23,8 @@ from thinwire.codec import (
     ValueCodec,
 )
 from thinwire.codec.index.bloom import POLICIES, BloomIndex
-from thinwire.types import Communicator, Selection, Sparse, StepContext
+from thinwire.cookbook.registry import pieces
+from thinwire.types import Communicator, ExchangeContext, Selection, Sparse
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -38,7 +37,7 @@ class Peer:
     size: int = 2
 
 
-CONTEXT = StepContext("layer.weight", step=5, seed=42, comm=cast(Communicator, Peer()))
+CONTEXT = ExchangeContext("layer.weight", step=5, seed=42, comm=cast(Communicator, Peer()))
 
 # Every value is a small multiple of a power of two, so that no library's rounding is in the files.
 RAMP = torch.tensor([0.0, 1.0, -2.0, 0.5, 0.0, -0.25, 3.0, 1.5, -1.0, 0.125, 2.5, -0.5, 0.75])
@@ -52,11 +51,11 @@ SELECTIONS: dict[str, Selection] = {
 }
 
 INDICES: dict[str, Callable[[], IndexCodec]] = {
-    **INDEX_CODECS,
+    **pieces("index"),
     **{f"bloom-{policy}": partial(BloomIndex, policy, fpr=0.2) for policy in POLICIES},
 }
 VALUES: dict[str, Callable[[], ValueCodec]] = {
-    **VALUE_CODECS,
+    **pieces("value"),
     "qsgd-3-max": partial(QsgdValue, bits=3, bucket=4, norm="max"),
     "fp8-e5m2": partial(Fp8Value, "e5m2", chunk=4),
     "chunked-2-nearest": partial(ChunkedValue, bits=2, chunk=4),

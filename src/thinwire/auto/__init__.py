@@ -5,7 +5,7 @@ What each unit does is decided in `trials`; here is between what, and why no cho
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 from thinwire.auto.rules import DENSE
 from thinwire.collective import Dense
@@ -73,6 +73,11 @@ class Auto(Pipeline):
     def conserves(self) -> bool:
         """As of a pipeline, whichever is chosen."""
         return all(choice.conserves for _, choice in self.choices)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As of a pipeline, with all choices."""
+        choices = {label: choice.to_dict() for label, choice in self.choices}
+        return Pipeline.to_dict(self) | {"choices": choices, "trial": self.trial}
 
     @property
     def labels(self) -> tuple[str, ...]:

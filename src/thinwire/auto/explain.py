@@ -36,7 +36,7 @@ def explain(
         for row_unit in rows:
             cost = row_unit.cost()
             load = Load(ranks, cost.numel, cost.row()["k"], ALIKE, row_unit.width)
-            lines.append(_sketch_or_union(row_unit.name, load, pipeline, False))
+            lines.append(_sketch_or_union(row_unit.spec.name, load, pipeline, False))
     return "\n".join(lines)
 
 

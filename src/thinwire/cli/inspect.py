@@ -11,7 +11,7 @@ from rich.console import Console
 
 from thinwire.cli.options import JsonPath
 from thinwire.codec.container import HEADER_BYTES
-from thinwire.codec.describe import describe_all
+from thinwire.cookbook.describe import describe_all
 from thinwire.errors import ThinwireError
 from thinwire.results.file import ResultFile, Row
 

@@ -27,7 +27,7 @@ def recipes(json: JsonPath = None) -> None:
 
 def _describe(name: str) -> Row:
     doc = inspect.getdoc(RECIPES[name]) or ""
-    fields = thinwire.to_dict(thinwire.recipe(name))
+    fields = thinwire.recipe(name).to_dict()
     pieces = " | ".join(_piece(fields[role]) for role in PIECES.split(" | "))
     return {"recipe": name, "pieces": pieces, "doc": doc.partition("\n")[0], "fields": fields}
 

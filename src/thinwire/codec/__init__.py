@@ -1,6 +1,5 @@
 """Selections as bytes: a codec for the indices, a codec for the values, one container for both."""
 
-from thinwire.codec.abc import IndexCodec, ValueCodec
 from thinwire.codec.container import Header, Message, pack, unpack
 from thinwire.codec.index import (
     AnsIndex,
@@ -17,13 +16,6 @@ from thinwire.codec.index import (
     ZstdIndex,
 )
 from thinwire.codec.pair import Pair
-from thinwire.codec.registry import (
-    INDEX_CODECS,
-    LINEAR_CODECS,
-    VALUE_CODECS,
-    index_by_id,
-    value_by_id,
-)
 from thinwire.codec.sketch import CountSketch
 from thinwire.codec.value import (
     Bf16Value,
@@ -41,6 +33,39 @@ from thinwire.codec.value import (
     ThreeLcValue,
     ZstdValue,
 )
+from thinwire.types import IndexCodec, LinearCodec, ValueCodec
+
+INDEX_CODECS: tuple[type[IndexCodec], ...] = (
+    RawIndex,
+    RegionalIndex,
+    RiceIndex,
+    EliasFanoIndex,
+    BitmapIndex,
+    VarintIndex,
+    RleIndex,
+    HuffmanIndex,
+    BloomIndex,
+    PcoIndex,
+    ZstdIndex,
+    AnsIndex,
+)
+VALUE_CODECS: tuple[type[ValueCodec], ...] = (
+    RawValue,
+    Fp16Value,
+    Bf16Value,
+    SignValue,
+    TernValue,
+    QsgdValue,
+    Fp8Value,
+    DeflateValue,
+    ZstdValue,
+    ChunkedValue,
+    QuantileValue,
+    FitPolyValue,
+    FitDexpValue,
+    ThreeLcValue,
+)
+LINEAR_CODECS: tuple[type[LinearCodec], ...] = (CountSketch,)
 
 __all__ = [
     "INDEX_CODECS",
@@ -78,8 +103,6 @@ __all__ = [
     "VarintIndex",
     "ZstdIndex",
     "ZstdValue",
-    "index_by_id",
     "pack",
     "unpack",
-    "value_by_id",
 ]

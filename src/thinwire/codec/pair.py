@@ -1,21 +1,20 @@
 """Any index codec with any value codec."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from thinwire.codec.abc import ApproximateIndexCodec, IndexCodec, ValueCodec
 from thinwire.codec.container import DTYPES, Header, Message, pack, unpack
 from thinwire.codec.index.raw import RawIndex
 from thinwire.codec.value.raw import RawValue
 from thinwire.errors import RecipeError, WireFormatError
-from thinwire.types import CodecKind, Selection, Sparse, StepContext
+from thinwire.types import Codec, ExchangeContext, IndexCodec, Selection, Sparse, ValueCodec
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Codec):
     """A codec of two halves, as DeepReduce (Xu et al., NeurIPS 2021) takes them apart.
 
     A dense selection has values only; one of rows has an index a row and the values row by row.
@@ -26,12 +25,24 @@ class Pair:
     that is at hand, and otherwise zero outside of the selection.
     """
 
-    kind: ClassVar[CodecKind] = "bytes"
-
     index: IndexCodec = RawIndex()  # noqa: RUF009 - frozen
     value: ValueCodec = RawValue()  # noqa: RUF009 - frozen
 
-    def encode(self, s: Selection, ctx: StepContext) -> Tensor:
+    @property
+    def lossless(self) -> bool:
+        """Whether both halves are."""
+        return self.index.lossless and self.value.lossless
+
+    @property
+    def keeps_indices(self) -> bool:
+        """Whether the index codec is lossless."""
+        return self.index.lossless
+
+    def to_dict(self) -> dict[str, Any]:
+        """Both halves."""
+        return {"index": self.index.to_dict(), "value": self.value.to_dict()}
+
+    def encode(self, s: Selection, ctx: ExchangeContext) -> Tensor:
         """One wire for the selection; see `container` for its layout."""
         values = s.values if isinstance(s, Sparse) else s
         if values.dtype not in DTYPES.values():
@@ -49,7 +60,7 @@ class Pair:
         value_part = self.value.encode(flat, ctx.stream("value", shared=False))
         return pack(self._header(s), index_part, value_part)
 
-    def decode(self, wire: Tensor, ctx: StepContext) -> Selection:
+    def decode(self, wire: Tensor, ctx: ExchangeContext) -> Selection:
         """The selection, from bytes that a codec of the same two halves has made."""
         message = unpack(wire)
         h = message.header
@@ -60,14 +71,14 @@ class Pair:
             )
         return open_message(message, self.index, self.value)
 
-    def _encode_indices(self, s: Sparse, ctx: StepContext) -> tuple[Tensor, Sparse]:
+    def _encode_indices(self, s: Sparse, ctx: ExchangeContext) -> tuple[Tensor, Sparse]:
         """The index part, and the elements that a receiver takes it for."""
-        if not isinstance(self.index, ApproximateIndexCodec):
+        if self.index.lossless:
             return self.index.encode(s.indices, s.rows, s.ordered), s
         s = s.sorted()
         part = self.index.encode(s.indices, s.rows, ordered=True)
         support = self.index.support(part, s.count, s.rows)
-        return part, s if support is None else _at(support, s, ctx.dense)
+        return part, s if support is None else _at(support, s, ctx.source)
 
     def _header(self, s: Selection) -> Header:
         if not isinstance(s, Sparse):

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from thinwire.errors import RecipeError
 from thinwire.kernels.count_sketch import Decode, project, recover
-from thinwire.types import CodecKind, Sparse, StepContext
+from thinwire.settings import check_choice, check_integer, check_range
+from thinwire.types import ExchangeContext, LinearCodec, Sparse
 
 
 @dataclass(frozen=True, slots=True)
-class CountSketch:
+class CountSketch(LinearCodec):
     """`rows` rows of ⌈`ratio`·m/`rows`⌉ buckets for the m elements that anyone may send.
 
     S2 Reducer, sections 3.2 and 3.3. `ratio` is the paper's λ. Buckets and signs are hashed from
@@ -34,19 +35,16 @@ class CountSketch:
     be biased, and is refused.
     """
 
+    name: ClassVar[str] = "sketch"
+
     ratio: float = 0.5  # λ: section 4.1
     rows: int = 3
     decode: Decode | None = None
 
-    kind: ClassVar[CodecKind] = "linear"
-
     def __post_init__(self) -> None:
-        if not (isinstance(self.ratio, int | float) and 0 < self.ratio < math.inf):
-            raise RecipeError(f"ratio={self.ratio} must be a number above 0: buckets an element")
-        if not isinstance(self.rows, int) or isinstance(self.rows, bool) or self.rows < 1:
-            raise RecipeError(f"rows={self.rows} must be an integer of at least 1")
-        if self.decode is not None and self.decode not in get_args(Decode):
-            raise RecipeError(f"decode={self.decode!r} must be None or of {get_args(Decode)}")
+        check_range("ratio", self.ratio, 0, open_low=True, open_high=True)
+        check_integer("rows", self.rows, 1)
+        check_choice("decode", self.decode, (None, *get_args(Decode)))
         if self.decode == "median" and self.rows % 2 == 0:
             raise RecipeError(
                 f"decode='median' of rows={self.rows} is biased: an even number of estimates has "
@@ -58,13 +56,13 @@ class CountSketch:
         """The width of a table for `numel` elements."""
         return max(1, math.ceil(self.ratio * numel / self.rows))
 
-    def project(self, s: Sparse, ctx: StepContext) -> Tensor:
+    def project(self, s: Sparse, ctx: ExchangeContext) -> Tensor:
         """The table of the elements of `s`, flat. Its length follows from `s.numel`."""
         own = s.elements()
         seed = ctx.stream("sketch")
         return project(own.indices, own.values, self.rows, self.buckets(s.numel), seed).view(-1)
 
-    def recover(self, total: Tensor, numel: int, ctx: StepContext) -> Tensor:
+    def recover(self, total: Tensor, numel: int, ctx: ExchangeContext) -> Tensor:
         """Estimates of all `numel` elements from the sum of the tables."""
         table = total.view(self.rows, self.buckets(numel))
         decode = self.decode or ("median" if self.rows % 2 else "mean")

@@ -1,4 +1,4 @@
-"""Collectives add up what the ranks selected."""
+"""Collectives add up what the ranks selected. One per file; the contract is in `types`."""
 
 from thinwire.collective.allgather import AllGather
 from thinwire.collective.dense import Dense
@@ -8,17 +8,18 @@ from thinwire.collective.omnireduce import OmniReduce
 from thinwire.collective.sketch import SketchAllReduce
 from thinwire.collective.sparcml import SparCML
 from thinwire.collective.union import UnionAllReduce
+from thinwire.types import Collective
 
-COLLECTIVES: dict[str, type] = {
-    "dense": Dense,
-    "allgather": AllGather,
-    "gtopk": GTopK,
-    "ok-topk": OkTopK,
-    "sparcml": SparCML,
-    "omnireduce": OmniReduce,
-    "union": UnionAllReduce,
-    "sketch-allreduce": SketchAllReduce,
-}
+COLLECTIVES: tuple[type[Collective], ...] = (
+    Dense,
+    AllGather,
+    GTopK,
+    OkTopK,
+    SparCML,
+    OmniReduce,
+    UnionAllReduce,
+    SketchAllReduce,
+)
 
 __all__ = [
     "COLLECTIVES",

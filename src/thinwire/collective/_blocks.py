@@ -2,15 +2,8 @@
 
 import torch
 
-from thinwire.errors import RecipeError
 from thinwire.kernels.merge import nonzero
-from thinwire.types import Selection, Sparse, StepContext
-
-
-def check_block(block: int) -> None:
-    """Refuse what is not a number of elements."""
-    if not isinstance(block, int) or isinstance(block, bool) or block < 1:
-        raise RecipeError(f"block={block} must be an integer of at least 1")
+from thinwire.types import ExchangeContext, Selection, Sparse
 
 
 def block_count(numel: int, block: int) -> int:
@@ -39,7 +32,7 @@ def without_padding(rows: Sparse, numel: int) -> Sparse:
     return Sparse(elements.indices[:count], elements.values[:count], numel)
 
 
-def total_of(rows: Sparse, numel: int, ctx: StepContext) -> Selection:
+def total_of(rows: Sparse, numel: int, ctx: ExchangeContext) -> Selection:
     """A sum of ordered blocks as the tensor's own: all of them, rows of it, or written into it."""
     if rows.count == rows.rows:
         return rows.values.reshape(-1)[:numel]

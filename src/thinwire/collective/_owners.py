@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from thinwire.kernels.merge import merge_all, nonzero, subtract
-from thinwire.types import Codec, Selection, Sparse, StepContext
+from thinwire.types import Codec, ExchangeContext, Selection, Sparse
 
 AddUp = Callable[[list[Selection]], tuple[Selection, Tensor]]
 
 
 def reduce_by_owner(
-    parts: list[Selection], add_up: AddUp, codec: Codec, ctx: StepContext
+    parts: list[Selection], add_up: AddUp, codec: Codec, ctx: ExchangeContext
 ) -> tuple[list[Selection], list[Sparse]]:
     """Every part's sum over the ranks, and what this rank lost of each part.
 
@@ -42,15 +42,9 @@ def reduce_by_owner(
     return totals, lost
 
 
-def is_exact(codec: Codec) -> bool:
-    """Whether the codec promises to return the very bits it was given."""
-    halves = (getattr(codec, "index", None), getattr(codec, "value", None))
-    return all(getattr(half, "lossless", False) for half in halves)
-
-
-def lost_on(wire: Tensor, meant: Selection, codec: Codec, ctx: StepContext) -> Sparse:
+def lost_on(wire: Tensor, meant: Selection, codec: Codec, ctx: ExchangeContext) -> Sparse:
     """What a wire loses of what was meant. One that loses nothing is not decoded to see that."""
-    if not is_exact(codec):
+    if not codec.lossless:
         return lost_between(meant, codec.decode(wire, ctx))
     if isinstance(meant, Sparse):
         return Sparse(meant.indices[:0], meant.values[:0], meant.numel)

@@ -9,13 +9,21 @@ from torch import Tensor
 from thinwire.kernels.batched_decode import decode_sum
 from thinwire.kernels.merge import merge_all
 from thinwire.kernels.region_reduce import region_reduce
-from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext
+from thinwire.types import (
+    AnyCodec,
+    Codec,
+    Collective,
+    ExchangeContext,
+    Reduced,
+    Selection,
+    Sparse,
+)
 
 _DENSE_FROM = 1 / 50  # of all elements: more entries are added faster in a dense total (CPU)
 
 
 @dataclass(frozen=True, slots=True)
-class AllGather:
+class AllGather(Collective):
     """Volume 2k(P-1) words with raw codecs; any codec of bytes fits.
 
     All payloads are decoded at once (DRAGONN, section 4.3, "batched sparse decoding"); it adds,
@@ -24,12 +32,13 @@ class AllGather:
     result is the same, bit for bit.
     """
 
+    name: ClassVar[str] = "allgather"
+
     batched: bool = True
 
-    takes: ClassVar[CodecKind] = "bytes"
     sends_selection: ClassVar[bool] = True  # as it was made: no partial sums, no regions
 
-    def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)
         with ctx.phase("encode"):
             wire = codec.encode(s, ctx)
@@ -47,7 +56,7 @@ class AllGather:
                 total += part
             return Reduced(total, delivered)
 
-    def _add_up(self, parts: list[Sparse], ctx: StepContext) -> tuple[Selection, Tensor | None]:
+    def _add_up(self, parts: list[Sparse], ctx: ExchangeContext) -> tuple[Selection, Tensor | None]:
         """The sum of the parts in their order, and the support of a dense one."""
         numel, values = parts[0].numel, parts[0].values
         if values.dim() == 2:

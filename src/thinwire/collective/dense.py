@@ -5,8 +5,16 @@ from typing import ClassVar
 
 import torch
 
-from thinwire.errors import RecipeError
-from thinwire.types import AnyCodec, CodecKind, Reduced, Selection, Sparse, StepContext
+from thinwire.settings import check_choice
+from thinwire.types import (
+    AnyCodec,
+    CodecKind,
+    Collective,
+    ExchangeContext,
+    Reduced,
+    Selection,
+    Sparse,
+)
 
 WIRE_DTYPES = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -17,7 +25,7 @@ def value_bytes(dtype: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Dense:
+class Dense(Collective):
     """Allreduce of the whole tensor, in its own dtype ("fp32") or rounded to 16 bits.
 
     Half precision sends x/P, as PyTorch's fp16 hook does: a sum of P float16 numbers overflows
@@ -25,19 +33,20 @@ class Dense:
     the backend is nobody's.
     """
 
+    name: ClassVar[str] = "dense"
+
     dtype: str = "fp32"
 
     takes: ClassVar[CodecKind] = "none"
 
     def __post_init__(self) -> None:
-        if self.dtype not in WIRE_DTYPES:
-            raise RecipeError(f"dtype={self.dtype!r} must be one of {', '.join(WIRE_DTYPES)}")
+        check_choice("dtype", self.dtype, WIRE_DTYPES)
 
-    def lossless(self) -> "Dense":
+    def without_loss(self) -> "Dense":
         """The same in the tensor's own dtype."""
         return Dense()
 
-    def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         x = s.to_dense() if isinstance(s, Sparse) else s
         wire_dtype = WIRE_DTYPES[self.dtype]
         with ctx.phase("encode"):

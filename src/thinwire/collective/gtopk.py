@@ -9,12 +9,20 @@ from torch import Tensor
 from thinwire.collective._owners import delivered_of, lost_on
 from thinwire.errors import RecipeError
 from thinwire.kernels.merge import merge_topk, split_top
-from thinwire.settings import check_density, target_count
-from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext
+from thinwire.settings import check_density
+from thinwire.types import (
+    AnyCodec,
+    Codec,
+    Collective,
+    ExchangeContext,
+    Reduced,
+    Selection,
+    Sparse,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class GTopK:
+class GTopK(Collective):
     """Partial sums go up a binomial tree to rank 0, pruned to k at each merge; the result comes
     down the same tree (algorithm 3).
 
@@ -22,7 +30,7 @@ class GTopK:
     its length, header and padding (section III.D).
 
     k is density·n, the same on every rank, and not what a rank happened to select; a rank that
-    selected more prunes first. A schedule's density comes before this one.
+    selected more prunes first. While a warm-up schedule runs, its density comes before this one.
 
     Where we leave the paper:
 
@@ -35,24 +43,26 @@ class GTopK:
     - ⊤ is not associative; the tree, and so the result, depends on P alone, never on timing.
     """
 
-    density: float = 0.001  # section IV.B, after the warm-up
+    name: ClassVar[str] = "gtopk"
+    prunes: ClassVar[bool] = True
+
+    density: float | None = None  # of the sum; None: as the sparsifier's
     exact: bool = True
 
-    takes: ClassVar[CodecKind] = "bytes"
-
     def __post_init__(self) -> None:
-        check_density(self.density)
+        if self.density is not None:
+            check_density(self.density)
 
     @property
     def conserves(self) -> bool:
         """Whether all that is not in the total stays with some rank."""
         return self.exact
 
-    def lossless(self) -> "GTopK":
+    def without_loss(self) -> "GTopK":
         """The same for a k that is everything: partial sums go up the tree whole."""
         return GTopK(density=1.0)
 
-    def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)
         if not isinstance(s, Sparse):
             raise RecipeError(
@@ -60,7 +70,7 @@ class GTopK:
                 "collective Dense or AllGather for whole tensors"
             )
         own = s.sorted().elements()
-        held, lost = _climb(own, target_count(own.numel, self.density, ctx.density), codec, ctx)
+        held, lost = _climb(own, ctx.pruned_count(own.numel, self.density), codec, ctx)
         wire = held.indices.new_empty(0, dtype=torch.uint8)
         if ctx.comm.rank == 0:
             with ctx.phase("encode"):
@@ -75,7 +85,7 @@ class GTopK:
         return Reduced(total, delivered)
 
 
-def _climb(own: Sparse, k: int, codec: Codec, ctx: StepContext) -> tuple[Sparse, list[Sparse]]:
+def _climb(own: Sparse, k: int, codec: Codec, ctx: ExchangeContext) -> tuple[Sparse, list[Sparse]]:
     """Up the tree: the partial sum that this rank held last, and what it took out of it."""
     with ctx.phase("select"):
         held, pruned = split_top(own, k)
@@ -99,7 +109,7 @@ def _climb(own: Sparse, k: int, codec: Codec, ctx: StepContext) -> tuple[Sparse,
     return held, lost
 
 
-def _descend(wire: Tensor, ctx: StepContext) -> Tensor:
+def _descend(wire: Tensor, ctx: ExchangeContext) -> Tensor:
     """Down the tree: the root's bytes, passed on as they are, the largest subtree first."""
     parent, children = neighbours(ctx.comm.rank, ctx.comm.size)
     if parent is not None:
@@ -125,11 +135,11 @@ def neighbours(rank: int, size: int) -> tuple[int | None, list[int]]:
     return None, children
 
 
-def _receive(source: int, device: torch.device, ctx: StepContext) -> Tensor:
+def _receive(source: int, device: torch.device, ctx: ExchangeContext) -> Tensor:
     return ctx.comm.exchange_sized({}, (source,), device)[source]
 
 
-def _decode(codec: Codec, wire: Tensor, ctx: StepContext) -> Sparse:
+def _decode(codec: Codec, wire: Tensor, ctx: ExchangeContext) -> Sparse:
     s = codec.decode(wire, ctx)
     assert isinstance(s, Sparse)
     return s.sorted()

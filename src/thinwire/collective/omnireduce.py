@@ -8,18 +8,26 @@ from torch import Tensor
 
 from thinwire.collective._blocks import (
     block_count,
-    check_block,
     in_blocks,
     total_of,
     without_padding,
 )
 from thinwire.collective._owners import delivered_of, reduce_by_owner
 from thinwire.kernels.merge import nonzero
-from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext
+from thinwire.settings import check_integer
+from thinwire.types import (
+    AnyCodec,
+    Codec,
+    Collective,
+    ExchangeContext,
+    Reduced,
+    Selection,
+    Sparse,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class OmniReduce:
+class OmniReduce(Collective):
     """Each block has an aggregator, which adds it up and returns it to all if anyone had it.
 
     Meant for gradients whose non-zeros come in blocks: `BlockTopK`, or embeddings, whose rows are
@@ -33,14 +41,14 @@ class OmniReduce:
     order, not in order of arrival.
     """
 
+    name: ClassVar[str] = "omnireduce"
+
     block: int = 256  # elements
 
-    takes: ClassVar[CodecKind] = "bytes"
-
     def __post_init__(self) -> None:
-        check_block(self.block)
+        check_integer("block", self.block, 1)
 
-    def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)
         bytes_codec = codec
 

@@ -3,13 +3,22 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from thinwire.collective._blocks import check_block, total_of
+from thinwire.collective._blocks import total_of
 from thinwire.collective.touched import agree
-from thinwire.types import AnyCodec, CodecKind, LinearCodec, Reduced, Selection, StepContext
+from thinwire.settings import check_integer
+from thinwire.types import (
+    AnyCodec,
+    CodecKind,
+    Collective,
+    ExchangeContext,
+    LinearCodec,
+    Reduced,
+    Selection,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class SketchAllReduce:
+class SketchAllReduce(Collective):
     """A bitmap over the blocks, and a linear codec's payload of the values in their union.
 
     Ge et al., "S2 Reducer: high-performance sparse communication to accelerate distributed deep
@@ -25,15 +34,21 @@ class SketchAllReduce:
     which ranks do not share; and large bitmaps give way to lists of blocks (`touched`).
     """
 
+    name: ClassVar[str] = "sketch-allreduce"
+
     block: int = 64  # as in UnionAllReduce
 
     takes: ClassVar[CodecKind] = "linear"
-    conserves: ClassVar[bool] = False
+
+    @property
+    def conserves(self) -> bool:
+        """The noise of the sketch is in the total, and no rank keeps its opposite."""
+        return False
 
     def __post_init__(self) -> None:
-        check_block(self.block)
+        check_integer("block", self.block, 1)
 
-    def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, LinearCodec)
         union = agree(s, self.block, ctx)
         with ctx.phase("encode"):

@@ -8,15 +8,23 @@ import torch
 from torch import Tensor
 
 from thinwire.collective._owners import delivered_of, reduce_by_owner
-from thinwire.errors import RecipeError
 from thinwire.kernels.merge import merge_all
-from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext
+from thinwire.settings import check_range
+from thinwire.types import (
+    AnyCodec,
+    Codec,
+    Collective,
+    ExchangeContext,
+    Reduced,
+    Selection,
+    Sparse,
+)
 
 _SAMPLE = 4096  # values, to see what a codec makes of one
 
 
 @dataclass(frozen=True, slots=True)
-class SparCML:
+class SparCML(Collective):
     """Its split-allgather (SSAR and DSAR): P equal index regions, each added up by its own rank.
 
     Lossless for what was selected; nothing is pruned. With raw codecs a rank sends what it has of
@@ -29,15 +37,15 @@ class SparCML:
     threshold δ = N·v/(c+v) knows only raw indices (c bytes) and values (v bytes).
     """
 
+    name: ClassVar[str] = "sparcml"
+
     dense_above: float | None = None
 
-    takes: ClassVar[CodecKind] = "bytes"
-
     def __post_init__(self) -> None:
-        if self.dense_above is not None and not 0 <= self.dense_above <= 1:
-            raise RecipeError(f"dense_above={self.dense_above} must be in [0, 1], or None")
+        if self.dense_above is not None:
+            check_range("dense_above", self.dense_above, 0, 1)
 
-    def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)
         bytes_codec = codec
         own = s.sorted().elements() if isinstance(s, Sparse) else s
@@ -65,7 +73,7 @@ class SparCML:
         return count > self.dense_above * numel
 
     def _shorter(
-        self, total: Selection, codec: Codec, ctx: StepContext
+        self, total: Selection, codec: Codec, ctx: ExchangeContext
     ) -> tuple[Selection, Tensor]:
         """A region's sum in the form that takes fewer bytes, and these."""
         if isinstance(total, Sparse):
@@ -77,7 +85,7 @@ class SparCML:
         return total, codec.encode(total, ctx)
 
 
-def _dense_bytes(total: Sparse, codec: Codec, ctx: StepContext) -> float:
+def _dense_bytes(total: Sparse, codec: Codec, ctx: ExchangeContext) -> float:
     """What the codec would make of the sum as a plain tensor, by a sample of its values."""
     sample = total.values[:_SAMPLE]
     if not sample.numel():
@@ -112,7 +120,7 @@ def _sum(parts: list[Selection]) -> Selection:
     return total
 
 
-def _join(totals: list[Selection], bounds: list[int], ctx: StepContext) -> Selection:
+def _join(totals: list[Selection], bounds: list[int], ctx: ExchangeContext) -> Selection:
     """The regions side by side: dense if one of them is."""
     numel = bounds[-1]
     sparse = [

@@ -9,7 +9,7 @@ from torch import Tensor
 from thinwire.collective._blocks import block_count, in_blocks
 from thinwire.comm.messages import ring_bytes
 from thinwire.kernels.pack_bits import pack_bits, packed_bytes, unpack_bits
-from thinwire.types import Selection, Sparse, StepContext
+from thinwire.types import ExchangeContext, Selection, Sparse
 
 Method = Literal["lists", "flags", "bitmaps"]
 LISTS_FROM = 1 << 18  # blocks: below, no list saves more than it takes to ask how long they are
@@ -40,7 +40,7 @@ class TouchedBlocks:
         return Sparse(self.own.indices, mine, self.own.numel)
 
 
-def agree(s: Selection, block: int, ctx: StepContext) -> TouchedBlocks:
+def agree(s: Selection, block: int, ctx: ExchangeContext) -> TouchedBlocks:
     """The union over the ranks of the blocks, or the rows, in which `s` has something."""
     with ctx.phase("encode"):
         own, block = in_blocks(s, block)
@@ -79,7 +79,7 @@ def method_of(ranks: int, blocks: int, longest: float | None = None) -> tuple[Me
     return "bitmaps", bitmap
 
 
-def _touched_by_any(mine: Tensor, blocks: int, ctx: StepContext) -> Tensor:
+def _touched_by_any(mine: Tensor, blocks: int, ctx: ExchangeContext) -> Tensor:
     """Ascending numbers of the blocks that are some rank's, given this one's in order."""
     comm, longest = ctx.comm, None
     if asks_lengths(blocks):

@@ -5,14 +5,15 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from thinwire.collective._blocks import check_block, total_of
+from thinwire.collective._blocks import total_of
 from thinwire.collective.dense import Dense
 from thinwire.collective.touched import agree
-from thinwire.types import AnyCodec, CodecKind, Reduced, Selection, StepContext
+from thinwire.settings import check_integer
+from thinwire.types import AnyCodec, CodecKind, Collective, ExchangeContext, Reduced, Selection
 
 
 @dataclass(frozen=True, slots=True)
-class UnionAllReduce:
+class UnionAllReduce(Collective):
     """Indices cost one bit a block, and the backend's own allreduce adds the values.
 
     Ours. It pays where the ranks touch much the same blocks: `RandomK(shared=True)`, `BlockTopK`,
@@ -22,20 +23,22 @@ class UnionAllReduce:
     "fp16" and "bf16" round as in `Dense`.
     """
 
+    name: ClassVar[str] = "union"
+
     block: int = 64  # one bit of bitmap for 2048 of values
     dtype: str = "fp32"
 
     takes: ClassVar[CodecKind] = "none"
 
     def __post_init__(self) -> None:
-        check_block(self.block)
+        check_integer("block", self.block, 1)
         Dense(self.dtype)  # knows which there are
 
-    def lossless(self) -> "UnionAllReduce":
+    def without_loss(self) -> "UnionAllReduce":
         """The same in the tensor's own dtype."""
         return UnionAllReduce(self.block)
 
-    def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         union = agree(s, self.block, ctx)
         with ctx.phase("encode"):
             values = union.placed.to_dense()

@@ -48,6 +48,14 @@ class Traffic:
         self.sent += sent
         self.received += received
 
+    def now(self) -> "Traffic":
+        """A copy, to compare with later."""
+        return Traffic(self.sent, self.received)
+
+    def since(self, before: "Traffic") -> "Traffic":
+        """What was added to an earlier copy."""
+        return Traffic(self.sent - before.sent, self.received - before.received)
+
 
 @dataclass(slots=True)
 class Transfer:

@@ -13,7 +13,7 @@ from thinwire.errors import RecipeError
 from thinwire.feedback import Residual
 from thinwire.pipeline import Pipeline
 
-FIELDS = tuple(field.name for field in dataclasses.fields(Pipeline))
+FIELDS = (*(field.name for field in dataclasses.fields(Pipeline)), "coo")
 
 
 def auto(
@@ -51,7 +51,7 @@ def auto(
         if codec and isinstance(way.collective, UnionAllReduce)
     }
     choose = Auto.between(methods.dense(), ways | coded | halved, trial)
-    return dataclasses.replace(choose, coo=AllGather())
+    return dataclasses.replace(choose, row_collective=AllGather())
 
 
 RECIPES: dict[str, Callable[..., Pipeline]] = {
@@ -71,13 +71,35 @@ def recipes() -> tuple[str, ...]:
     return tuple(RECIPES)
 
 
-def recipe(name: str, **settings: Any) -> Pipeline:
-    """A recipe by name. Settings are the recipe's own, or fields of `Pipeline` to put in place.
+def recipe(given: Pipeline | str | Mapping[str, Any], **settings: Any) -> Pipeline:
+    """A pipeline from any of the ways to write one, with these settings in place of its own.
+
+    A name, `"topk"`, or with settings, `"topk(0.01)"`; four pieces,
+    `"topk(0.01) | raw+bf16 | allgather | residual"`; a dict, or JSON or YAML of one, with the
+    key `recipe` or with the fields of `Pipeline`; or a pipeline itself. Settings are a named
+    recipe's own, or fields of `Pipeline`.
 
     >>> recipe("topk", density=0.02, unit="model").sparsifier
     TopK(density=0.02)
     """
+    if isinstance(given, Pipeline):
+        return dataclasses.replace(given, **_fields(settings))
+    fields = parse(given) | settings
+    if "recipe" in fields:
+        return _by_name(fields.pop("recipe"), fields.pop("args", ()), fields)
+    if "choices" in fields:
+        choices = {label: recipe(choice) for label, choice in fields.pop("choices").items()}
+        trial = fields.pop("trial", 3)
+        return Auto.between(recipe(fields), choices, trial)
+    return Pipeline(**_fields(fields))
+
+
+def _by_name(name: str, positional: Sequence[Any], settings: dict[str, Any]) -> Pipeline:
+    """A recipe of the book; settings that are not its own are fields to put in place."""
     own = _settings_of(name)
+    if len(positional) > len(own):
+        raise RecipeError(f"recipe {name!r} takes at most {len(own)} settings: {own}")
+    settings = dict(zip(own, positional, strict=False)) | settings
     for key in settings:
         if key not in own and key not in FIELDS:
             allowed = ", ".join([*own, *FIELDS])
@@ -87,37 +109,19 @@ def recipe(name: str, **settings: Any) -> Pipeline:
     return dataclasses.replace(built, **build_pieces(replaced))
 
 
-def resolve(given: Pipeline | str | Mapping[str, Any]) -> Pipeline:
-    """A pipeline from any of the ways to write one.
-
-    A pipeline itself; a name, `"topk"`, or with settings, `"topk(0.01)"`; four pieces,
-    `"topk(0.01) | raw+bf16 | allgather | residual"`; a dict, or JSON or YAML of one, with the
-    key `recipe` or with the fields of `Pipeline`.
-    """
-    if isinstance(given, Pipeline):
-        return given
-    fields = parse(given)
-    if "recipe" in fields:
-        name, positional = fields.pop("recipe"), fields.pop("args", ())
-        own = _settings_of(name)
-        if len(positional) > len(own):
-            raise RecipeError(f"recipe {name!r} takes at most {len(own)} settings: {own}")
-        return recipe(name, **dict(zip(own, positional, strict=False)) | fields)
-    if "choices" in fields:
-        choices = {label: resolve(choice) for label, choice in fields.pop("choices").items()}
-        trial = fields.pop("trial", 3)
-        return Auto.between(resolve(fields), choices, trial)
-    for key in fields:
+def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a pipeline, with their pieces built."""
+    for key in given:
         if key not in FIELDS:
             raise RecipeError(f"unknown field {key!r}; a recipe has {', '.join(FIELDS)}")
-    return Pipeline(**build_pieces(fields))
+    return build_pieces(given)
 
 
 def at_density(name: str, density: float | None) -> Pipeline:
     """A recipe by name, with the density if both have one; else as it is named or written."""
     if density is not None and has_density(name):
         return recipe(name, density=density)
-    return resolve(name)
+    return recipe(name)
 
 
 def has_density(name: str) -> bool:

@@ -4,6 +4,7 @@ import dataclasses
 
 from thinwire.auto import Auto, dense_pipeline
 from thinwire.codec import (
+    CountSketch,
     HuffmanIndex,
     Pair,
     QsgdValue,
@@ -13,7 +14,6 @@ from thinwire.codec import (
     ThreeLcValue,
     VarintIndex,
 )
-from thinwire.codec.sketch import CountSketch
 from thinwire.collective import (
     AllGather,
     Dense,
@@ -123,12 +123,12 @@ def qsgd(bits: int = 8, bucket: int = 512) -> Pipeline:
 
 def gtopk(density: float = 0.001, exact: bool = True) -> Pipeline:
     """gTop-k: local top-k, then the global top-k by a tree. `exact=False` is the paper's loss."""
-    return Pipeline(TopK(density), collective=GTopK(density, exact=exact), unit="model")
+    return Pipeline(TopK(density), collective=GTopK(exact=exact), unit="model")
 
 
 def ok_topk(density: float = 0.01, interval: int = 32) -> Pipeline:
     """Ok-Topk: reused thresholds and a sparse allreduce of O(k) volume."""
-    collective = OkTopK(density, threshold_interval=interval)
+    collective = OkTopK(threshold_interval=interval)
     return Pipeline(
         ReusedThreshold(density, interval=interval), collective=collective, unit="model"
     )
@@ -166,7 +166,7 @@ def s2(density: float = 1 / 32, block: int = 64, ratio: float = 0.5, rows: int =
 
 def parallax() -> Pipeline:
     """Parallax's split: dense gradients by allreduce, sparse ones by allgather (baseline in S2)."""
-    return dataclasses.replace(dense(), coo=AllGather())
+    return dataclasses.replace(dense(), row_collective=AllGather())
 
 
 def sketchml(density: float = 0.01, bits: int = 6) -> Pipeline:

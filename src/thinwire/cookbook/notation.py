@@ -1,4 +1,4 @@
-"""The short ways to write a recipe, and how to write one down again.
+"""The short ways to write a recipe.
 
 "topk(0.01) | raw+bf16 | allgather | residual"      sparsifier | codec | collective | feedback
 "block(0.03) | sketch(0.5) | sketch-allreduce | residual"
@@ -6,28 +6,19 @@
 """
 
 import ast
-import dataclasses
 import inspect
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from thinwire.auto import Auto
-from thinwire.codec import INDEX_CODECS, LINEAR_CODECS, VALUE_CODECS, Pair
-from thinwire.collective import COLLECTIVES
+from thinwire.codec import Pair
+from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError
-from thinwire.feedback import FEEDBACKS
-from thinwire.pipeline import Pipeline
 from thinwire.schedule import WarmUp
-from thinwire.sparsify import SPARSIFIERS
 
-PIECES: dict[str, Mapping[str, type]] = {
-    "sparsifier": SPARSIFIERS,
-    "collective": COLLECTIVES,
-    "feedback": FEEDBACKS,
-}
 ORDER = ("sparsifier", "codec", "collective", "feedback")
+_IN_WORDS = {"index": "index codec", "value": "value codec", "linear": "codec"}
 _CALL = re.compile(r"\s*([A-Za-z0-9_-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 
@@ -52,11 +43,13 @@ def parse(given: str | Mapping[str, Any]) -> dict[str, Any]:
 def build_pieces(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The same fields with every piece built."""
     built = dict(fields)
-    for role, known in PIECES.items():
+    if "coo" in built:  # its name in version 0.1
+        built["row_collective"] = built.pop("coo")
+    for role in ("sparsifier", "collective", "feedback"):
         if role in built:
-            built[role] = _piece(role, built[role], known)
-    if built.get("coo") is not None:
-        built["coo"] = _piece("coo", built["coo"], COLLECTIVES)
+            built[role] = _piece(role, built[role])
+    if built.get("row_collective") is not None:
+        built["row_collective"] = _piece("collective", built["row_collective"])
     if "codec" in built:
         built["codec"] = _codec(built["codec"])
     if isinstance(built.get("warm_up"), Mapping):
@@ -65,31 +58,6 @@ def build_pieces(fields: Mapping[str, Any]) -> dict[str, Any]:
             warm_up["densities"] = tuple(warm_up["densities"])
         built["warm_up"] = _call("warm_up", WarmUp, (), warm_up)
     return built
-
-
-def to_dict(pipeline: Pipeline) -> dict[str, Any]:
-    """A dict that `resolve` turns into an equal pipeline; JSON and YAML can hold it."""
-    fields: dict[str, Any] = {
-        role: _describe(getattr(pipeline, role), known) for role, known in PIECES.items()
-    }
-    fields["codec"] = None
-    if isinstance(pipeline.codec, Pair):
-        fields["codec"] = {
-            "index": _describe(pipeline.codec.index, INDEX_CODECS),
-            "value": _describe(pipeline.codec.value, VALUE_CODECS),
-        }
-    elif pipeline.codec is not None:
-        fields["codec"] = _describe(pipeline.codec, LINEAR_CODECS)
-    if pipeline.coo is not None:
-        fields["coo"] = _describe(pipeline.coo, COLLECTIVES)
-    if pipeline.warm_up is not None:
-        fields["warm_up"] = dataclasses.asdict(pipeline.warm_up)
-    plain = ("unit", "bypass", "monitor_xi")
-    fields |= {name: getattr(pipeline, name) for name in plain}
-    if isinstance(pipeline, Auto):
-        fields["choices"] = {label: to_dict(choice) for label, choice in pipeline.choices}
-        fields["trial"] = pipeline.trial
-    return fields
 
 
 def _parse_document(text: str) -> dict[str, Any]:
@@ -131,7 +99,8 @@ def _parse_call(text: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     return name, positional, settings
 
 
-def _piece(role: str, given: Any, known: Mapping[str, type]) -> Any:
+def _piece(role: str, given: Any) -> Any:
+    """A piece from `name(setting, …)`, or from a dict of its name and settings; or as it is."""
     if isinstance(given, str):
         name, positional, settings = _parse_call(given)
     elif isinstance(given, Mapping):
@@ -139,25 +108,35 @@ def _piece(role: str, given: Any, known: Mapping[str, type]) -> Any:
         name, positional = settings.pop("name", None), ()
     else:
         return given
+    known, what = pieces(role), f"{_IN_WORDS.get(role, role)} {name!r}"
     if name not in known:
-        raise RecipeError(f"unknown {role} {name!r}; there are {', '.join(known)}")
-    return _call(f"{role} {name!r}", known[name], positional, settings)
+        raise RecipeError(
+            f"unknown {_IN_WORDS.get(role, role)} {name!r}; there are {', '.join(known)}"
+        )
+    return _call(what, known[name], positional, settings)
 
 
 def _codec(given: Any) -> Any:
+    """A whole codec by its name, or a pair: `index+value`, or one half with the other raw."""
     if given is None or given == "none":
         return None
-    if isinstance(given, str) and _parse_call(given.partition("+")[0])[0] in LINEAR_CODECS:
-        return _piece("codec", given, LINEAR_CODECS)
-    if isinstance(given, Mapping) and "name" in given:
-        return _piece("codec", given, LINEAR_CODECS)
     if isinstance(given, str):
+        role = _role_of_codec(_parse_call(given.partition("+")[0])[0])
+        if role is not None:
+            return _piece(role, given)
         given = _codec_halves(given)
     if isinstance(given, Mapping):
-        index = _piece("index codec", given.get("index", "raw"), INDEX_CODECS)
-        value = _piece("value codec", given.get("value", "raw"), VALUE_CODECS)
-        return Pair(index, value)
+        if "name" in given:
+            return _piece(_role_of_codec(given["name"]) or "linear", given)
+        return Pair(
+            _piece("index", given.get("index", "raw")), _piece("value", given.get("value", "raw"))
+        )
     return given
+
+
+def _role_of_codec(name: str) -> str | None:
+    """The role in which the name is a whole codec's; None where it is half of a pair."""
+    return next((role for role in ("linear", "codec") if name in pieces(role)), None)
 
 
 def _codec_halves(text: str) -> dict[str, str]:
@@ -166,7 +145,8 @@ def _codec_halves(text: str) -> dict[str, str]:
     if plus:
         return {"index": index, "value": value}
     name, _, _ = _parse_call(text)
-    return {"value" if name in VALUE_CODECS or name not in INDEX_CODECS else "index": text}
+    is_index = name in pieces("index") and name not in pieces("value")
+    return {"index" if is_index else "value": text}
 
 
 def _call(what: str, cls: type, positional: tuple[Any, ...], settings: Mapping[str, Any]) -> Any:
@@ -178,10 +158,3 @@ def _call(what: str, cls: type, positional: tuple[Any, ...], settings: Mapping[s
     if len(positional) > len(allowed):
         raise RecipeError(f"{what} takes at most {len(allowed)} settings, not {len(positional)}")
     return cls(*positional, **settings)
-
-
-def _describe(piece: Any, known: Mapping[str, type]) -> dict[str, Any]:
-    names = [name for name, cls in known.items() if isinstance(piece, cls)]
-    if not names:
-        raise RecipeError(f"{piece!r} is not one of thinwire's own pieces; it has no short name")
-    return {"name": names[0]} | dataclasses.asdict(piece)

@@ -132,8 +132,6 @@ def _medians(
             seed=0,
             comm=comm,
             density=density,
-            out=flat,
-            memory=state["collective"],
             phase=lambda name, spent=spent: _timed(name, spent, device, clock),  # type: ignore[misc]
         )
         with _timed("feedback", spent, device, clock):

@@ -128,7 +128,7 @@ def unit_cost(
 def load_of(recipe: Pipeline, numel: int, workers: int, alike: float = ALIKE) -> Load:
     """What a unit of so many elements brings to the exchange."""
     sparsifier = recipe.sparsifier
-    density: float | None = getattr(sparsifier, "density", None)
+    density = sparsifier.density
     if density is None or isinstance(sparsifier, Everything):
         return Load(workers, numel, numel)
     width = sparsifier.block if isinstance(sparsifier, BlockTopK) else 1
@@ -136,7 +136,7 @@ def load_of(recipe: Pipeline, numel: int, workers: int, alike: float = ALIKE) ->
     if isinstance(sparsifier, HashedSlots) and k < numel:
         slots = ceil(sparsifier.slots * k)
         k = slots * (1 - (1 - 1 / slots) ** k)  # the others collide
-    if getattr(sparsifier, "shared", False):
+    if sparsifier.shared:
         alike = 1.0  # random elements, the same on all ranks
     if isinstance(recipe.collective, AllGather | GTopK | OkTopK):
         alike = 0.0  # makes no difference to what they send

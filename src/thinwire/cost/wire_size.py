@@ -15,7 +15,7 @@ from torch import Tensor
 
 from thinwire.codec.container import HEADER_BYTES
 from thinwire.comm import GroupCommunicator
-from thinwire.types import Codec, Sparse, StepContext
+from thinwire.types import Codec, ExchangeContext, Sparse
 
 SAMPLE = 4096  # entries
 _ALL = 1 << 17  # rows of a sample at least, where there are more: index types change at 2^16
@@ -66,5 +66,5 @@ def _value_bytes(codec: Hashable) -> float:
 
 
 def _encoded(codec: Codec, sample: Sparse | Tensor) -> float:
-    ctx = StepContext(tensor="sample", step=0, seed=0, comm=alone())
+    ctx = ExchangeContext(tensor="sample", step=0, seed=0, comm=alone())
     return codec.encode(sample, ctx).numel() - HEADER_BYTES

@@ -1,18 +1,22 @@
-"""One backward pass: gradients arrive as they are ready, the step ends when the last is in."""
+"""One step of all gradients: begun with the first, finished when the last was added."""
 
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from thinwire.engine.synchronizer import Synchronizer, largest_magnitudes, non_finite
-from thinwire.errors import ExchangeError
+from thinwire.engine.finite import largest_magnitudes, non_finite, refuse, values_of
+from thinwire.errors import ExchangeError, RecipeError
 from thinwire.units.unit import Unit
+
+if TYPE_CHECKING:
+    from thinwire.engine.synchronizer import Synchronizer
 
 
 class BackwardPass:
-    """Runs units as soon as their gradients are complete, in the worker's thread.
+    """Runs units as soon as their gradients are complete, in the calling thread.
 
     Small tensors, and all tensors if the whole model is one unit, wait for the end of the step.
 
@@ -25,14 +29,19 @@ class BackwardPass:
     Where all units are plain sums the ranks need not meet: such a rank puts NaN into the first
     element of its sum, which every rank then finds in the result.
 
+    `at_once`: all gradients come in one `add`. Then the ranks agree on them, and on NaN and Inf,
+    before anything is sent, and all units wait for `finish`, to be overlapped with each other.
+
     `may_be_unused`: parameters whose gradient is zero on every rank keep their state untouched,
     because DDP throws away what it gets for a parameter that no rank used. The ranks agree on
     them in a small exchange per bucket.
     """
 
-    def __init__(self, synchronizer: Synchronizer, *, may_be_unused: bool) -> None:
-        self._sync = synchronizer
-        self._may_be_unused = may_be_unused
+    def __init__(
+        self, synchronizer: "Synchronizer", *, at_once: bool = False, may_be_unused: bool = False
+    ) -> None:
+        self._sync, self._runner = synchronizer, synchronizer.runner
+        self._at_once, self._may_be_unused = at_once, may_be_unused
         self._waiting: dict[str, Tensor] = {}
         self._seen: list[Tensor] = []
         self._bad: list[str] = []
@@ -40,9 +49,10 @@ class BackwardPass:
         self._marks: list[Tensor] = []  # the first element of each plain sum
         self._all_plain = True
         self._unused: set[str] = set()
-        self._replaced: dict[int, Tensor] = {}
+        self._averaged_rows: dict[str, Tensor] = {}
         self._failure: Exception | None = None
-        synchronizer.choosers.begin_step(("a backward pass",))
+        if not at_once:
+            synchronizer.choosers.begin_step(("a backward pass",))
 
     def add(self, grads: Mapping[str, Tensor]) -> None:
         """Gradients that are ready now. Errors wait for `finish`."""
@@ -53,39 +63,58 @@ class BackwardPass:
         except Exception as error:
             self._failure = error
 
-    def finish(self) -> dict[int, Tensor]:
-        """End the step. Returns what takes the place of sparse gradients, by their id."""
-        if self._failure is not None:
+    def finish(self) -> dict[str, Tensor]:
+        """End the step. Returns what takes the place of COO gradients, by name."""
+        try:
+            if self._failure is not None:
+                raise self._failure
+            self._run(self._waiting)
+        except Exception:
             with suppress(ExchangeError):
-                self._sync.runner.finish()  # nothing may stay under way
-            raise self._failure
-        self._run(self._waiting)
-        self._sync.runner.finish()
+                self._runner.finish()  # nothing may stay under way
+            raise
+        self._runner.finish()
         if bad_ranks := self._bad_ranks():
             if self._sync.nonfinite != "raise":
                 for unit in self._touched:
                     unit.undo()
-            self._sync.refuse([*self._seen, *self._replaced.values()], self._bad, bad_ranks)
+            seen = [*self._seen, *self._averaged_rows.values()]
+            refuse(self._sync.nonfinite, seen, self._bad, bad_ranks)
         self._sync.choosers.end_step()
-        return self._replaced
-
-    def _bad_ranks(self) -> list[int]:
-        if self._all_plain and not any(bool(mark.isnan()) for mark in self._marks):
-            return []
-        return self._sync.comm.agree("the step", "end", flag=bool(self._bad))
+        return self._averaged_rows
 
     def _add(self, grads: Mapping[str, Tensor]) -> None:
-        self._inspect(grads)
+        if self._at_once:
+            if not self._agreed(grads):
+                return
+        else:
+            self._inspect(grads)
         dense = {name: grad for name, grad in grads.items() if not grad.is_sparse}
-        for name in grads.keys() - dense.keys():
-            self._all_plain = False
-            self._replaced[id(grads[name])] = self._sync.average_rows(name, grads[name])
-        if self._sync.pipeline.unit == "model":
+        for name, grad in grads.items():
+            if grad.is_sparse:
+                self._all_plain = False
+                unit = self._sync.roster.row_unit(name, grad)
+                self._averaged_rows[name] = self._runner.average_rows(unit, grad)
+        if self._at_once:
+            self._sync.choosers.begin_step(tuple(dense))
+        if self._at_once or self._sync.pipeline.unit == "model":
             self._waiting.update(dense)
             return
-        small = {n: g for n, g in dense.items() if g.numel() <= self._sync.pipeline.bypass}
+        small = {n: g for n, g in dense.items() if self._sync.roster.is_small(g)}
         self._waiting.update(small)
         self._run({n: g for n, g in dense.items() if n not in small})
+
+    def _agreed(self, grads: Mapping[str, Tensor]) -> bool:
+        """Whether all ranks came with the same tensors, all finite; before anything is sent."""
+        form = "; ".join(f"{n}: {tuple(g.shape)} {g.dtype} {g.layout}" for n, g in grads.items())
+        bad_here = non_finite(grads)
+        bad_ranks = self._sync.comm.agree("the tensors", form, flag=bool(bad_here))
+        for name, grad in grads.items():
+            if not grad.is_floating_point():
+                raise RecipeError(f"{name!r} is {grad.dtype}; gradients must be floating point")
+        if bad_ranks:
+            refuse(self._sync.nonfinite, grads.values(), bad_here, bad_ranks)
+        return not bad_ranks
 
     def _inspect(self, grads: Mapping[str, Tensor]) -> None:
         """Find unused parameters, NaN and Inf."""
@@ -97,18 +126,22 @@ class BackwardPass:
             used = [any(column) for column in zip(*votes, strict=True)]
             self._unused |= {name for name, on in zip(grads, used, strict=True) if not on}
         bad = non_finite(grads)
-        for grad in (grads[name] for name in bad):
-            (grad._values() if grad.is_sparse else grad).zero_()
+        for name in bad:
+            values_of(grads[name]).zero_()
         self._bad += bad
 
     def _run(self, grads: Mapping[str, Tensor]) -> None:
-        for unit, parts in self._sync.units_for(grads):
+        units = self._sync.roster.units_for(grads)
+        if self._at_once:
+            self._runner.run_overlapped(units)
+            return
+        for unit, parts in units:
             if self._sync.nonfinite != "raise":
                 unit.remember()
                 self._touched.append(unit)
             self._mark(unit, parts)
             with unit.frozen(self._unused):
-                self._sync.runner.run_here(unit, parts)
+                self._runner.run(unit, parts)
 
     def _mark(self, unit: Unit, parts: list[Tensor]) -> None:
         if not unit.pipeline.is_plain_sum:
@@ -120,3 +153,10 @@ class BackwardPass:
             self._marks.append(mark)
             if self._bad:
                 mark.fill_(torch.nan)
+
+    def _bad_ranks(self) -> list[int]:
+        if self._at_once:
+            return []  # they agreed before the step
+        if self._all_plain and not any(bool(mark.isnan()) for mark in self._marks):
+            return []
+        return self._sync.comm.agree("the step", "end", flag=bool(self._bad))

@@ -1,4 +1,4 @@
-"""Plain sums under way together, as PyTorch's own hook has them."""
+"""Dense allreduces under way together, as PyTorch's own hook has them."""
 
 import time
 from collections.abc import Sequence
@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from thinwire.comm import GroupCommunicator, Transfer
-from thinwire.errors import ExchangeError
-from thinwire.pipeline import Prepared
+from thinwire.comm import GroupCommunicator, Traffic, Transfer
+from thinwire.errors import exchange_named
 from thinwire.units.unit import Unit
 
 
@@ -20,18 +19,15 @@ class AsyncAllReduce:
     grads: list[Tensor]
     flat: Tensor
     transfer: Transfer
-    traffic: tuple[int, int]  # bytes sent and received
+    moved: Traffic
     started: float
     ended: float = 0.0
 
     def wait(self) -> None:
         """Return when the sum is there."""
-        try:
+        with exchange_named("Dense", self.unit.spec.name, self.unit.step):
             self.transfer.wait()
-            self.ended = self.ended or time.perf_counter()  # the backend may tell a little later
-        except ExchangeError as error:
-            spec, step = self.unit.spec, self.unit.step
-            raise ExchangeError(f"Dense of {spec.name!r}, step {step}: {error}") from error
+        self.ended = self.ended or time.perf_counter()  # the backend may tell a little later
 
     def note_end(self) -> None:
         """Called by the backend: nobody may be waiting yet."""
@@ -53,11 +49,10 @@ class AsyncAllReduces:
 
     def begin(self, unit: Unit, grads: list[Tensor]) -> None:
         """Send a unit's gradients on their way; they must not be touched before `finish`."""
-        flat, traffic = unit.flatten(grads), self.comm.traffic
-        before = traffic.sent, traffic.received
+        flat, before = unit.flatten(grads), self.comm.traffic.now()
         started = time.perf_counter()
         transfer = self.comm.start_all_reduce(flat)
-        moved = traffic.sent - before[0], traffic.received - before[1]
+        moved = self.comm.traffic.since(before)
         begun = AsyncAllReduce(unit, grads, flat, transfer, moved, started)
         transfer.when_done(begun.note_end)
         self._under_way.append(begun)
@@ -70,12 +65,12 @@ class AsyncAllReduces:
         seconds = _time_covered([(one.started, one.ended) for one in sums])
         elements = sum(one.flat.numel() for one in sums)
         for one in sums:
-            # They share the link: which of them had to wait for which is nobody's merit.
+            # They share the link, so each is charged by its size, not by when it ended.
             one.unit.meter.spend("exchange", seconds * one.flat.numel() / max(1, elements))
             with one.unit.meter.phase("feedback"):
                 one.flat.div_(self.comm.size)
                 one.unit.unflatten(one.flat, one.grads)
-            one.unit.count(Prepared(one.flat, one.flat), *one.traffic, self.comm.size)
+            one.unit.count(one.flat, one.moved, self.comm.size)
 
 
 def _time_covered(spans: Sequence[tuple[float, float]]) -> float:

@@ -1,20 +1,23 @@
-"""Brings units through a step: who selects, who exchanges, in which thread."""
+"""One step of one unit: flat over all ranks, or inside nodes first and then between them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 
 from torch import Tensor
 
-from thinwire.comm import GroupCommunicator, Nodes
+from thinwire.comm import GroupCommunicator, Nodes, Traffic
 from thinwire.engine.overlap import AsyncAllReduces
 from thinwire.engine.thread import OrderedWorker
-from thinwire.pipeline import Prepared
-from thinwire.types import StepContext
+from thinwire.types import Selection, Sparse, accumulator
+from thinwire.units.rows import RowUnit, from_coo, to_coo
 from thinwire.units.unit import Unit
 
+Job = Callable[[], None]
 
-class Runner:
-    """Runs units in order, flat over all ranks, or inside nodes first and then between them."""
+
+class StepRunner:
+    """Brings units through a step: `run` begins one or several, `finish` waits for all."""
 
     def __init__(self, comm: GroupCommunicator, nodes: Nodes | None, seed: int) -> None:
         self.comm, self.nodes, self.seed = comm, nodes, seed
@@ -26,37 +29,36 @@ class Runner:
         """Whether this rank selects, and so has something to remember."""
         return self.nodes is None or self.nodes.leads
 
-    def run(self, work: Sequence[tuple[Unit, list[Tensor]]]) -> None:
-        """One step of each unit, overlapped: this thread selects, the worker exchanges."""
-        if len(work) == 1:  # nothing to overlap with, and waking a thread takes time
-            self.run_here(*work[0])
-            self.finish()
-            return
-        jobs: list[tuple[Future[None], Prepared | None]] = []
-        for unit, grads in work:
-            device = unit.spec.device
-            if self.nodes is None and not self.sums.takes(unit):
-                flat, ctx, prepared = self._prepare(unit, grads)
-                job = self.worker.submit(device, self._complete, unit, grads, flat, ctx, prepared)
-                jobs.append((job, prepared))  # held until the worker's stream is joined
-            else:
-                # Sums go through the worker too: one order on every rank.
-                jobs.append((self.worker.submit(device, self.run_here, unit, grads), None))
-        wait([job for job, _ in jobs])
-        self.finish()
-        self.worker.join_streams()
-        for job, _ in jobs:
-            job.result()
-
-    def run_here(self, unit: Unit, grads: list[Tensor]) -> None:
+    def run(self, unit: Unit, grads: list[Tensor]) -> None:
         """One step of one unit in the calling thread. A plain sum is over only after `finish`."""
-        if self.nodes is not None:
-            self._run_in_nodes(unit, grads, self.nodes)
-        elif self.sums.takes(unit):
-            self.sums.begin(unit, grads)
-        else:
-            flat, ctx, prepared = self._prepare(unit, grads)
-            self._complete(unit, grads, flat, ctx, prepared)
+        self._begin(unit, grads)()
+
+    def run_overlapped(self, work: Sequence[tuple[Unit, list[Tensor]]]) -> None:
+        """One step of each unit: this thread selects, the worker exchanges, in this order."""
+        if len(work) == 1:  # nothing to overlap with, and waking a thread takes time
+            self.run(*work[0])
+            return
+        jobs: list[tuple[Future[None], Job]] = []  # jobs are held until the streams are joined
+        for unit, grads in work:
+            job = self._begin(unit, grads)
+            jobs.append((self.worker.submit(unit.spec.device, job), job))
+        wait([future for future, _ in jobs])
+        self.worker.join_streams()
+        for future, _ in jobs:
+            future.result()
+
+    def average_rows(self, unit: RowUnit, grad: Tensor) -> Tensor:
+        """The mean of a COO gradient over the ranks, as a new coalesced COO tensor.
+
+        Nothing is selected, pruned or rounded, except that a sketch stays one.
+        """
+        before = self.comm.traffic.now()
+        coo = grad.coalesce()
+        mine = from_coo(coo.to(accumulator(coo.dtype)))
+        rows = unit.sum(mine, unit.context(self.seed, self.comm), self.nodes)
+        mean = to_coo(Sparse(rows.indices, rows.values / self.comm.size, rows.numel), coo)
+        self._count(unit, mine, before)
+        return mean.to(coo.dtype)
 
     def finish(self) -> None:
         """Wait for what is still under way."""
@@ -69,18 +71,23 @@ class Runner:
             self.nodes.close()
         self.comm.close()
 
-    def _prepare(self, unit: Unit, grads: list[Tensor]) -> tuple[Tensor, StepContext, Prepared]:
+    def _begin(self, unit: Unit, grads: list[Tensor]) -> Job:
+        """Do what needs no network; what is left goes to the network in one order on all ranks."""
+        if self.nodes is not None:
+            return partial(self._run_in_nodes, unit, grads, self.nodes)
+        if self.sums.takes(unit):
+            return partial(self.sums.begin, unit, grads)
         flat = unit.flatten(grads)
-        ctx = unit.context(flat, self.seed, self.comm)
-        return flat, ctx, unit.pipeline.prepare(flat, unit.state, ctx)
+        ctx = unit.context(self.seed, self.comm)
+        prepared = unit.pipeline.prepare(flat, unit.state, ctx)
 
-    def _complete(
-        self, unit: Unit, grads: list[Tensor], flat: Tensor, ctx: StepContext, prepared: Prepared
-    ) -> None:
-        before = self.comm.traffic.sent, self.comm.traffic.received
-        unit.pipeline.complete(prepared, flat, unit.state, ctx)
-        unit.unflatten(flat, grads)
-        self._count(unit, prepared, before)
+        def complete() -> None:
+            before = self.comm.traffic.now()
+            unit.pipeline.complete(prepared, flat, unit.state, ctx)
+            unit.unflatten(flat, grads)
+            self._count(unit, prepared.selection, before)
+
+        return complete
 
     def _run_in_nodes(self, unit: Unit, grads: list[Tensor], nodes: Nodes) -> None:
         """Sum inside, exchange between the leaders, hand out inside.
@@ -88,24 +95,23 @@ class Runner:
         The leader's gradient is the node's sum, so its residual too is a sum over the node, and
         the mean is over all ranks.
         """
-        before = self.comm.traffic.sent, self.comm.traffic.received
+        before = self.comm.traffic.now()
         flat = unit.flatten(grads)
         summed = flat.to(unit.spec.accumulator)
         with unit.meter.phase("inside"):
             nodes.sum_inside(summed)
-        prepared = None
+        selection = None
         if nodes.between is not None:
-            ctx = unit.context(summed, self.seed, nodes.between, gradients=self.comm.size)
+            ctx = unit.context(self.seed, nodes.between)
             prepared = unit.pipeline.prepare(summed, unit.state, ctx)
-            unit.pipeline.complete(prepared, summed, unit.state, ctx)
+            selection = prepared.selection
+            unit.pipeline.complete(prepared, summed, unit.state, ctx, gradients=self.comm.size)
         with unit.meter.phase("inside"):
             nodes.hand_out(summed)
         if summed is not flat:
             flat.copy_(summed)
         unit.unflatten(flat, grads)
-        self._count(unit, prepared, before)
+        self._count(unit, selection, before)
 
-    def _count(self, unit: Unit, prepared: Prepared | None, before: tuple[int, int]) -> None:
-        traffic = self.comm.traffic
-        sent, received = traffic.sent - before[0], traffic.received - before[1]
-        unit.count(prepared, sent, received, self.comm.size)
+    def _count(self, unit: Unit | RowUnit, selection: Selection | None, before: Traffic) -> None:
+        unit.count(selection, self.comm.traffic.since(before), self.comm.size)

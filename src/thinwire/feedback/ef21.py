@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from thinwire.feedback._settle import add_delivered
-from thinwire.types import Reduced, State, TensorSpec
+from thinwire.types import Feedback, Reduced, State, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Ef21:
+class Ef21(Feedback):
     """Each rank keeps an estimate of its gradient and all keep the mean of these.
 
     c = C(g - estimate); estimate ← estimate + c; mean estimate ← mean estimate + mean(c), and
@@ -20,7 +20,7 @@ class Ef21:
     contractive selection brings the estimate closer to the gradient.
     """
 
-    conserves: ClassVar[bool] = False
+    name: ClassVar[str] = "ef21"
 
     def init(self, spec: TensorSpec) -> State:
         def zeros() -> Tensor:

@@ -6,14 +6,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from thinwire.errors import RecipeError
 from thinwire.feedback._settle import add_delivered
 from thinwire.kernels.lazy_sum import LazySum, MomentumSum, ResidualSum
-from thinwire.types import Reduced, Sparse, State, TensorSpec
+from thinwire.settings import check_range
+from thinwire.types import Feedback, Reduced, Sparse, State, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Momentum:
+class Momentum(Feedback):
     """u ← m·u + g; v ← v + u; send from v; where v was delivered, u starts anew (masking).
 
     The momentum lives here, so the optimiser must be plain SGD. `clip_norm` bounds the local
@@ -25,6 +25,8 @@ class Momentum:
     was already counted in v.
     """
 
+    name: ClassVar[str] = "momentum"
+
     factor: float = 0.9
     masking: bool = True
     clip_norm: float | None = None
@@ -32,10 +34,9 @@ class Momentum:
     conserves: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.factor < 1.0:
-            raise RecipeError(f"factor={self.factor} must be in [0, 1)")
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise RecipeError(f"clip_norm={self.clip_norm} must be positive, or None")
+        check_range("factor", self.factor, 0, 1, open_high=True)
+        if self.clip_norm is not None:
+            check_range("clip_norm", self.clip_norm, 0, open_low=True)
 
     def init(self, spec: TensorSpec) -> State:
         def zeros() -> Tensor:
@@ -44,10 +45,10 @@ class Momentum:
         return {"velocity": zeros(), "residual": zeros()}
 
     def before(self, grad: Tensor, state: State) -> Tensor:
-        return self.pending(grad, state).dense()
+        return self.lazy_sum(grad, state, clear=False).dense()
 
-    def pending(self, grad: Tensor, state: State, clear: bool = False) -> LazySum:
-        """What `before` returns, still to be added up; `clear` leaves zeros in `grad`."""
+    def lazy_sum(self, grad: Tensor, state: State, clear: bool) -> LazySum:
+        """What `before` returns, still to be added up."""
         velocity, residual = state["velocity"], state["residual"]
         if self.clip_norm is None:
             return MomentumSum(velocity, residual, grad, self.factor, clear)

@@ -5,17 +5,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from thinwire.types import Reduced, State, TensorSpec
+from thinwire.types import Feedback, Reduced, State
 
 
 @dataclass(frozen=True, slots=True)
-class NoFeedback:
+class NoFeedback(Feedback):
     """For recipes that send everything, or whose rounding is unbiased."""
 
-    conserves: ClassVar[bool] = False
-
-    def init(self, spec: TensorSpec) -> State:
-        return {}
+    name: ClassVar[str] = "none"
 
     def before(self, grad: Tensor, state: State) -> Tensor:
         return grad

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from thinwire.feedback._settle import add_delivered
 from thinwire.kernels.lazy_sum import LazySum, ResidualSum
-from thinwire.types import Reduced, State, TensorSpec
+from thinwire.types import Feedback, Reduced, State, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Residual:
+class Residual(Feedback):
     """Accumulates gradients, not gradients times the learning rate.
 
     Ok-Topk's Algorithm 2 accumulates α·G; its reference code, and we, accumulate G: the
@@ -22,16 +22,18 @@ class Residual:
     once and writes the residual once; settling touches only the delivered elements.
     """
 
+    name: ClassVar[str] = "residual"
+
     conserves: ClassVar[bool] = True
 
     def init(self, spec: TensorSpec) -> State:
         return {"residual": torch.zeros(spec.numel, dtype=spec.accumulator, device=spec.device)}
 
     def before(self, grad: Tensor, state: State) -> Tensor:
-        return self.pending(grad, state).dense()
+        return self.lazy_sum(grad, state, clear=False).dense()
 
-    def pending(self, grad: Tensor, state: State, clear: bool = False) -> LazySum:
-        """What `before` returns, still to be added up; `clear` leaves zeros in `grad`."""
+    def lazy_sum(self, grad: Tensor, state: State, clear: bool) -> LazySum:
+        """What `before` returns, still to be added up."""
         return ResidualSum(state["residual"], grad, clear)
 
     def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 from torch import Tensor
 
+from thinwire import cookbook
 from thinwire.comm import GroupCommunicator
-from thinwire.cookbook import resolve
 from thinwire.pipeline import Pipeline
-from thinwire.types import Selection, Sparse, StepContext, TensorSpec, accumulator
-from thinwire.units.rows import from_coo, row_route, to_coo
+from thinwire.types import Selection, Sparse, StepContext, accumulator
+from thinwire.units.rows import from_coo, to_coo
 
 T = TypeVar("T", Tensor, Sparse)
 _communicators: dict[dist.ProcessGroup | None, GroupCommunicator] = {}
@@ -30,19 +30,14 @@ def sparse_all_reduce(
     single elements) are summed as they are. The recipe's feedback is not used: what is not
     selected is not sent.
     """
-    pipeline = resolve(recipe)
-    comm = _communicator(group)
-    ctx = StepContext(tensor="sparse_all_reduce", step=step, seed=seed, comm=comm)
+    pipeline = cookbook.recipe(recipe)
+    ctx = StepContext("sparse_all_reduce", step, seed, _communicator(group))
     if isinstance(x, Sparse):
-        return _as_sparse(pipeline.collective.exchange(x, pipeline.codec, ctx).total)
+        return _as_sparse(pipeline.sum_once(x, ctx))
     if x.is_sparse:
         coo = x.coalesce()
-        collective, codec = row_route(pipeline)
-        return to_coo(collective.exchange(from_coo(coo), codec, ctx).total, coo)
-    flat = x.reshape(-1).to(accumulator(x.dtype))
-    spec = TensorSpec(ctx.tensor, flat.numel(), flat.dtype, flat.device)
-    chosen = pipeline.sparsifier.select(flat, pipeline.sparsifier.init(spec), ctx)
-    total = pipeline.collective.exchange(chosen, pipeline.codec, ctx).total
+        return to_coo(pipeline.sum_rows(from_coo(coo), ctx), coo)
+    total = pipeline.sum_once(x.reshape(-1).to(accumulator(x.dtype)), ctx)
     dense = total.to_dense() if isinstance(total, Sparse) else total
     return dense.to(x.dtype).view(x.shape)
 

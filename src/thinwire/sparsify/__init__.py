@@ -1,4 +1,4 @@
-"""Sparsifiers: which elements of a gradient travel. One per file; the contract is in types.py."""
+"""Sparsifiers: which elements of a gradient travel. One per file; the contract is in `types`."""
 
 from thinwire.sparsify.block import BlockTopK
 from thinwire.sparsify.everything import Everything
@@ -10,19 +10,20 @@ from thinwire.sparsify.random import RandomK
 from thinwire.sparsify.reuse import ReusedThreshold
 from thinwire.sparsify.sampled import SampledThreshold
 from thinwire.sparsify.topk import TopK
+from thinwire.types import Sparsifier
 
-SPARSIFIERS: dict[str, type] = {
-    "everything": Everything,
-    "nonzero": Nonzero,
-    "topk": TopK,
-    "sampled": SampledThreshold,
-    "hashed": HashedSlots,
-    "reuse": ReusedThreshold,
-    "gaussian": GaussianK,
-    "multistage": MultiStage,
-    "random": RandomK,
-    "block": BlockTopK,
-}
+SPARSIFIERS: tuple[type[Sparsifier], ...] = (
+    Everything,
+    Nonzero,
+    TopK,
+    SampledThreshold,
+    HashedSlots,
+    ReusedThreshold,
+    GaussianK,
+    MultiStage,
+    RandomK,
+    BlockTopK,
+)
 
 __all__ = [
     "SPARSIFIERS",

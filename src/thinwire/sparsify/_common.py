@@ -1,6 +1,7 @@
-"""What the sparsifiers share: checks of settings, compaction, and the exact largest."""
+"""What the sparsifiers share: compaction, samples, and the exact largest."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,11 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.errors import RecipeError
 from thinwire.kernels import exact_topk
 from thinwire.kernels.compact import Found
 from thinwire.kernels.lazy_sum import LazySum
-from thinwire.types import Sparse, StepContext
+from thinwire.types import Selection, Sparse, Sparsifier, State, StepContext
 
 Array = NDArray[Any]
 
@@ -21,16 +21,18 @@ _LEAST_SAMPLE = 512  # elements; a smaller sample says nothing of a tail
 CHUNK = 1 << 18  # elements: 1 MiB of float32 scratch, which fits the second-level cache
 
 
-def check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
-    """Refuse a setting outside [low, high]."""
-    if not low <= value <= high:
-        raise RecipeError(f"{name}={value} must be in [{low}, {high}]")
+class OnePass(Sparsifier):
+    """A sparsifier that adds up what it selects from as it looks at it."""
 
+    __slots__ = ()
 
-def check_integer(name: str, value: int, low: int) -> None:
-    """Refuse a setting that is not an integer of at least `low`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise RecipeError(f"{name}={value} must be an integer of at least {low}")
+    def select(self, x: Tensor, state: State, ctx: StepContext) -> Selection:
+        """As `select_from`, of a sum that is there already."""
+        return self.select_from(LazySum(x), state, ctx)
+
+    @abstractmethod
+    def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Selection:
+        """The chosen elements of `x`; whatever is asked first adds it up in the same pass."""
 
 
 def take(x: Tensor, indices: Tensor) -> Sparse:

@@ -1,19 +1,18 @@
 """Everything: the dense recipes' sparsifier."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
-from thinwire.types import Selection, State, StepContext, TensorSpec
+from thinwire.types import Selection, Sparsifier, State, StepContext
 
 
 @dataclass(frozen=True, slots=True)
-class Everything:
+class Everything(Sparsifier):
     """Selects all elements: the flat tensor itself, with no indices to send. Not a copy."""
 
-    def init(self, spec: TensorSpec) -> State:
-        """Nothing to remember."""
-        return {}
+    name: ClassVar[str] = "everything"
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Selection:
         """`x` itself."""

@@ -3,27 +3,20 @@
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from thinwire.kernels.lazy_sum import LazySum
-from thinwire.settings import check_density, target_count
-from thinwire.sparsify._common import (
-    check_integer,
-    check_range,
-    chunks,
-    reaching,
-    take_all,
-    take_largest,
-    take_largest_of,
-)
-from thinwire.types import Sparse, State, StepContext, TensorSpec
+from thinwire.settings import check_density, check_integer, check_range, target_count
+from thinwire.sparsify._common import chunks, reaching, take_all, take_largest, take_largest_of
+from thinwire.types import Sparse, Sparsifier, State, StepContext
 
 
 @dataclass(frozen=True, slots=True)
-class GaussianK:
+class GaussianK(Sparsifier):
     """All elements beyond the normal quantile of mean and standard deviation.
 
     Gaussiank as Ok-Topk describes it (sections 2 and 5.2): gradients are more peaked than a
@@ -39,6 +32,8 @@ class GaussianK:
     - `max_adjustments` bounds the rounds; then the exact k largest are taken.
     """
 
+    name: ClassVar[str] = "gaussian"
+
     density: float = 0.01
     low: float = 0.75
     high: float = 1.25
@@ -49,10 +44,6 @@ class GaussianK:
         check_range("low", self.low, 0, 1)
         check_range("high", self.high, 1)
         check_integer("max_adjustments", self.max_adjustments, 0)
-
-    def init(self, spec: TensorSpec) -> State:
-        """Nothing to remember."""
-        return {}
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """Between low·k and high·k elements, none of them smaller than one left out."""

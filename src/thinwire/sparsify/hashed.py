@@ -2,17 +2,16 @@
 
 import math
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import ClassVar
 
 from thinwire.kernels.lazy_sum import LazySum
-from thinwire.settings import check_density, target_count
-from thinwire.sparsify._common import check_range, sampled_threshold, take_all
-from thinwire.types import Sparse, State, StepContext, TensorSpec
+from thinwire.settings import check_density, check_range, target_count
+from thinwire.sparsify._common import OnePass, sampled_threshold, take_all
+from thinwire.types import Sparse, State, StepContext
 
 
 @dataclass(frozen=True, slots=True)
-class HashedSlots:
+class HashedSlots(OnePass):
     """Of all elements that reach a sampled threshold, one for each of `slots`·k slots.
 
     DRAGONN, sections 4.1 and 4.2: an element writes itself to the slot that its index hashes to,
@@ -25,6 +24,8 @@ class HashedSlots:
     slots are left out, where the paper sends them as (0, 0).
     """
 
+    name: ClassVar[str] = "hashed"
+
     density: float = 0.001
     slots: float = 1.0  # for each of the k: m/k
     sample: float = 0.01  # share of the elements that the threshold is estimated from
@@ -34,16 +35,8 @@ class HashedSlots:
         check_range("slots", self.slots, 0.1, 100)
         check_range("sample", self.sample, 1e-6, 1)
 
-    def init(self, spec: TensorSpec) -> State:
-        """Nothing to remember."""
-        return {}
-
-    def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
-        """At most slots·k elements, each of about the k largest magnitudes."""
-        return self.select_from(LazySum(x), state, ctx)
-
     def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
-        """The same, before `x` is added up."""
+        """At most slots·k elements, each of about the k largest magnitudes."""
         k = target_count(x.numel, self.density, ctx.density)
         if k == x.numel:
             return take_all(x.dense())

@@ -2,26 +2,20 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from thinwire.kernels.lazy_sum import LazySum
-from thinwire.settings import check_density, target_count
-from thinwire.sparsify._common import (
-    check_integer,
-    chunks,
-    reaching,
-    take,
-    take_all,
-    take_largest,
-)
-from thinwire.types import Sparse, State, StepContext, TensorSpec
+from thinwire.settings import check_density, check_integer, target_count
+from thinwire.sparsify._common import chunks, reaching, take, take_all, take_largest
+from thinwire.types import Sparse, Sparsifier, State, StepContext
 
 
 @dataclass(frozen=True, slots=True)
-class MultiStage:
+class MultiStage(Sparsifier):
     """Exactly k elements, between two thresholds that a binary search closes in on.
 
     MSTopk (Shi et al., MLSys 2021; DRAGONN's baseline, sections 1 and 6): `stages` rounds halve
@@ -37,16 +31,14 @@ class MultiStage:
       largest are taken instead.
     """
 
+    name: ClassVar[str] = "multistage"
+
     density: float = 0.01
     stages: int = 30
 
     def __post_init__(self) -> None:
         check_density(self.density)
         check_integer("stages", self.stages, 1)
-
-    def init(self, spec: TensorSpec) -> State:
-        """Nothing to remember."""
-        return {}
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """Exactly k elements."""

@@ -1,15 +1,16 @@
 """Nonzero: for gradients that are sparse as they come."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from thinwire.sparsify._common import take
-from thinwire.types import Sparse, State, StepContext, TensorSpec
+from thinwire.types import Sparse, Sparsifier, State, StepContext
 
 
 @dataclass(frozen=True, slots=True)
-class Nonzero:
+class Nonzero(Sparsifier):
     """Selects what is not zero, all of it: DeepReduce, section 6.3, "without any sparsifier".
 
     For gradients of which much is exactly zero, as of embeddings of which a batch sees few rows.
@@ -17,9 +18,7 @@ class Nonzero:
     that loses nothing, or no feedback, where the zeros are to stay.
     """
 
-    def init(self, spec: TensorSpec) -> State:
-        """Nothing to remember."""
-        return {}
+    name: ClassVar[str] = "nonzero"
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """The non-zero elements of `x`."""

@@ -1,6 +1,7 @@
 """Random-k."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -8,11 +9,11 @@ from torch import Tensor
 from thinwire.rng import distinct
 from thinwire.settings import check_density, target_count
 from thinwire.sparsify._common import take
-from thinwire.types import Sparse, State, StepContext, TensorSpec
+from thinwire.types import Sparse, Sparsifier, State, StepContext
 
 
 @dataclass(frozen=True, slots=True)
-class RandomK:
+class RandomK(Sparsifier):
     """k elements drawn uniformly, without replacement, anew in each step.
 
     The random sampling of Stich et al. (2018), a baseline of DRAGONN. `shared` draws the same
@@ -21,16 +22,14 @@ class RandomK:
     residual feedback that would send the same gradient more than once, so it is off by default.
     """
 
+    name: ClassVar[str] = "random"
+
     density: float = 0.01
     shared: bool = True
     unbiased: bool = False
 
     def __post_init__(self) -> None:
         check_density(self.density)
-
-    def init(self, spec: TensorSpec) -> State:
-        """Nothing to remember."""
-        return {}
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """Exactly k elements."""

@@ -2,26 +2,20 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from thinwire.kernels.lazy_sum import LazySum
-from thinwire.settings import check_density, target_count
-from thinwire.sparsify._common import (
-    check_integer,
-    check_range,
-    reaching,
-    take_largest,
-    take_largest_of,
-)
+from thinwire.settings import check_density, check_integer, check_range, target_count
+from thinwire.sparsify._common import OnePass, reaching, take_largest, take_largest_of
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
 _NEVER = -1  # in place of the step at which the threshold was evaluated
 
 
 @dataclass(frozen=True, slots=True)
-class ReusedThreshold:
+class ReusedThreshold(OnePass):
     """All elements that reach the k-th largest magnitude of some steps ago.
 
     Ok-Topk, section 3.1.3 and Algorithm 1, lines 2-4: gradient statistics change slowly, so the
@@ -36,6 +30,8 @@ class ReusedThreshold:
     then the largest `cap`·k of those that passed are taken. What is not selected is not lost; it
     stays in the residual.
     """
+
+    name: ClassVar[str] = "reuse"
 
     density: float = 0.01
     interval: int = 32  # τ': Ok-Topk, section 5.2; 128 for BERT
@@ -57,12 +53,8 @@ class ReusedThreshold:
             "evaluated_at": torch.tensor(_NEVER, dtype=torch.int64),
         }
 
-    def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
-        """About k elements, none of them smaller than one left out; exactly k when evaluating."""
-        return self.select_from(LazySum(x), state, ctx)
-
     def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
-        """The same, before `x` is added up."""
+        """About k elements, none of them smaller than one left out; exactly k when evaluating."""
         k = target_count(x.numel, self.density, ctx.density)
         if k == 0:
             return take_largest(x.dense(), 0)

@@ -2,16 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from thinwire.errors import RecipeError
 from thinwire.kernels.lazy_sum import LazySum
-from thinwire.settings import check_density, target_count
+from thinwire.settings import check_density, check_integer, check_range, target_count
 from thinwire.sparsify._common import (
-    check_integer,
-    check_range,
+    OnePass,
     kth_largest,
     rank_in,
     reaching,
@@ -20,11 +18,11 @@ from thinwire.sparsify._common import (
     take_largest,
     take_largest_of,
 )
-from thinwire.types import Sparse, State, StepContext, TensorSpec
+from thinwire.types import Sparse, State, StepContext
 
 
 @dataclass(frozen=True, slots=True)
-class SampledThreshold:
+class SampledThreshold(OnePass):
     """All elements whose magnitude reaches a threshold that a strided sample suggests.
 
     DGC (Lin et al., 2017) as DRAGONN describes it in section 2.3. The count lies between
@@ -38,6 +36,8 @@ class SampledThreshold:
     was missing.
     """
 
+    name: ClassVar[str] = "sampled"
+
     density: float = 0.01
     sample: float = 0.01  # share of the elements looked at; DGC: 0.1 % to 1 %
     low: float = 0.8
@@ -46,22 +46,13 @@ class SampledThreshold:
 
     def __post_init__(self) -> None:
         check_density(self.density)
-        if not 0 < self.sample <= 1:
-            raise RecipeError(f"sample={self.sample} must be in (0, 1]")
+        check_density(self.sample, "sample")
         check_range("low", self.low, 0, 1)
         check_range("high", self.high, 1)
         check_integer("max_adjustments", self.max_adjustments, 0)
 
-    def init(self, spec: TensorSpec) -> State:
-        """Nothing to remember."""
-        return {}
-
-    def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
-        """Between low·k and high·k elements, none of them smaller than one left out."""
-        return self.select_from(LazySum(x), state, ctx)
-
     def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
-        """The same, before `x` is added up."""
+        """Between low·k and high·k elements, none of them smaller than one left out."""
         k = target_count(x.numel, self.density, ctx.density)
         if k == x.numel:
             return take_all(x.dense())

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from thinwire.kernels.exact_topk import largest_of
 from thinwire.kernels.lazy_sum import LazySum
 from thinwire.settings import check_density, target_count
-from thinwire.sparsify._common import take_largest
+from thinwire.sparsify._common import OnePass, take_largest
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
 _ROOM = 4  # times k for the candidates; more than that, or fewer than k, take more passes
@@ -18,7 +19,7 @@ _FIRST_GAP, _LEAST_GAP, _MOST_GAP = 0.1, 1e-6, 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class TopK:
+class TopK(OnePass):
     """The k = density·n elements of largest magnitude: exactly k, among equals the lower index.
 
     gTop-k, section II: each worker's local selection. Its mask `|x| > thr`, with thr the k-th
@@ -29,6 +30,8 @@ class TopK:
     How little depends on how long values wait in a residual, which piles them up just below the
     threshold: the gap follows the number of candidates, on the device.
     """
+
+    name: ClassVar[str] = "topk"
 
     density: float = 0.01
 
@@ -43,12 +46,8 @@ class TopK:
 
         return {"threshold": number(math.inf), "gap": number(_FIRST_GAP)}
 
-    def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
-        """Exactly k elements."""
-        return self.select_from(LazySum(x), state, ctx)
-
     def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
-        """The same, before `x` is added up."""
+        """Exactly k elements."""
         k = target_count(x.numel, self.density, ctx.density)
         if not 0 < k < x.numel:
             return take_largest(x.dense(), k)

@@ -1,31 +1,25 @@
-"""PyTorch's COO tensors: as `Sparse` and back, and averaged over the ranks.
+"""PyTorch's COO tensors: as `Sparse` and back, and added up over the ranks.
 
 `nn.Embedding(sparse=True)` and `EmbeddingBag` have gradients of this form: they are sparse by
 themselves, so that there is nothing to select, and nothing left over to keep.
 """
 
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from thinwire.codec import Pair
-from thinwire.codec.sketch import CountSketch
 from thinwire.collective import AllGather
-from thinwire.collective._owners import is_exact
-from thinwire.comm import GroupCommunicator, Nodes
-from thinwire.errors import ExchangeError
-from thinwire.pipeline import Pipeline
+from thinwire.comm import Nodes, Traffic
+from thinwire.pipeline import Pipeline, run_exchange
 from thinwire.types import (
-    AnyCodec,
-    Codec,
-    CodecKind,
-    Collective,
+    Communicator,
+    ExchangeContext,
     Selection,
     Sparse,
     StepContext,
-    accumulator,
+    TensorSpec,
 )
 from thinwire.units.stats import Cost, Meter
 
@@ -67,74 +61,40 @@ def as_rows(total: Selection, width: int) -> Sparse:
     return Sparse(rows, values, total.numel)
 
 
-@runtime_checkable
-class Lossy(Protocol):
-    """A collective that may prune or round."""
-
-    def lossless(self) -> Collective:
-        """The same without pruning or rounding."""
-
-
-def row_route(pipeline: Pipeline) -> tuple[Collective, AnyCodec]:
-    """How COO gradients travel under a recipe: whole, by its `coo` or else its own collective.
-
-    Its codec comes along where that returns the very bits; one that would round gives way to the
-    raw one, since there is no residual to catch what it loses. A linear codec is what the recipe
-    was chosen for, and stays.
-    """
-    collective = pipeline.coo or pipeline.collective
-    if isinstance(collective, Lossy):
-        collective = collective.lossless()
-    codec = pipeline.codec
-    fits = codec is not None and codec.kind == collective.takes
-    if fits and not (isinstance(codec, Codec) and not is_exact(codec)):
-        return collective, codec
-    return collective, _PLAIN[collective.takes]
-
-
 @dataclass(slots=True)
 class RowUnit:
     """One COO gradient over many steps: which step it is, and what it has cost."""
 
-    name: str
+    spec: TensorSpec
     pipeline: Pipeline
     meter: Meter
     step: int = 0
     width: int = 1  # of a row
 
-    def average(
-        self, grad: Tensor, comm: GroupCommunicator, seed: int, nodes: Nodes | None = None
-    ) -> Tensor:
-        """The mean over the ranks, as a new coalesced COO tensor."""
-        coo = grad.coalesce()
-        mine = from_coo(coo.to(accumulator(coo.dtype)))
-        self.width = mine.width
-        ctx = StepContext(self.name, self.step, seed, comm, phase=self.meter.phase)
-        sent, received = comm.traffic.sent, comm.traffic.received
-        rows = self._sum(mine, ctx) if nodes is None else self._sum_in_nodes(mine, ctx, nodes)
-        mean = to_coo(Sparse(rows.indices, rows.values / comm.size, rows.numel), coo)
-        dense_bytes = 2 * coo.shape.numel() * coo.dtype.itemsize * (comm.size - 1) // comm.size
-        self.meter.count(
-            mine, comm.traffic.sent - sent, comm.traffic.received - received, dense_bytes
+    @classmethod
+    def of(cls, name: str, grad: Tensor, pipeline: Pipeline, step: int) -> "RowUnit":
+        """The unit of a gradient that goes on at a step."""
+        numel, shape = grad.shape.numel(), tuple(grad.shape)
+        spec = TensorSpec(name, numel, grad.dtype, grad.device, (shape,))
+        return cls(spec, pipeline, Meter((numel,), grad.dtype, grad.device), step)
+
+    def context(self, seed: int, comm: Communicator) -> StepContext:
+        """The address of this step."""
+        shapes = self.spec.shapes
+        return StepContext(
+            self.spec.name, self.step, seed, comm, shapes=shapes, phase=self.meter.phase
         )
-        self.step += 1
-        return mean.to(coo.dtype)
 
-    def _sum(self, mine: Sparse, ctx: StepContext) -> Sparse:
-        """Over the ranks of the context, by the recipe's way."""
-        collective, codec = row_route(self.pipeline)
-        try:
-            return as_rows(collective.exchange(mine, codec, ctx).total, mine.width)
-        except ExchangeError as error:
-            name = type(collective).__name__
-            raise ExchangeError(f"{name} of {self.name!r}, step {self.step}: {error}") from error
-
-    def _sum_in_nodes(self, mine: Sparse, ctx: StepContext, nodes: Nodes) -> Sparse:
-        """Gathered inside each node, exchanged by the leaders, and handed out."""
-        inside = replace(ctx, comm=nodes.inside)
-        rows = as_rows(AllGather().exchange(mine, Pair(), inside).total, mine.width)
+    def sum(self, mine: Sparse, ctx: StepContext, nodes: Nodes | None) -> Sparse:
+        """The rows of all ranks, added up by the recipe; inside nodes first where there are any."""
+        self.width = mine.width
+        if nodes is None:
+            return as_rows(self.pipeline.sum_rows(mine, ctx), mine.width)
+        inside = ExchangeContext.of(replace(ctx, comm=nodes.inside))
+        rows = as_rows(run_exchange(AllGather(), mine, Pair(), inside).total, mine.width)
         if nodes.between is not None:
-            rows = self._sum(rows, replace(ctx, comm=nodes.between))
+            between = replace(ctx, comm=nodes.between)
+            rows = as_rows(self.pipeline.sum_rows(rows, between), mine.width)
         with ctx.phase("inside"):
             count = nodes.hand_out(rows.indices.new_tensor([rows.indices.numel()]))
             if not nodes.leads:
@@ -144,9 +104,11 @@ class RowUnit:
             indices, values = rows.indices.contiguous(), rows.values.contiguous()
             return Sparse(nodes.hand_out(indices), nodes.hand_out(values), rows.numel)
 
+    def count(self, selection: Selection | None, moved: Traffic, ranks: int) -> None:
+        """Enter a finished step into the statistics, and move on to the next."""
+        self.meter.count(selection, moved, ranks)
+        self.step += 1
+
     def cost(self) -> Cost:
         """What the tensor has cost so far."""
         return self.meter.costs()[0]
-
-
-_PLAIN: dict[CodecKind, AnyCodec] = {"bytes": Pair(), "linear": CountSketch(), "none": None}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
+from thinwire.comm import Traffic
 from thinwire.types import Selection, Sparse
 
 
@@ -69,8 +70,9 @@ class Meter:
     Where the device waits for the host, as it does after the check for NaN, the wait counts.
     """
 
-    def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
+    def __init__(self, sizes: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
         self.sizes = sizes
+        self._gradient_bytes = sum(sizes) * dtype.itemsize
         self.total = Cost(numel=sum(sizes))
         self._selected = torch.zeros(len(sizes), dtype=torch.int64, device=device)
         self._ends = torch.tensor(sizes, device=device).cumsum(0)
@@ -92,12 +94,12 @@ class Meter:
                 yield
                 self.spend(name, time.perf_counter() - begin)
 
-    def count(self, chosen: Selection | None, sent: int, received: int, dense_bytes: int) -> None:
-        """Enter a finished step."""
+    def count(self, chosen: Selection | None, moved: Traffic, ranks: int) -> None:
+        """Enter a finished step: what was chosen, the bytes that moved, and over how many ranks."""
         self.total.steps += 1
-        self.total.bytes_sent += sent
-        self.total.bytes_received += received
-        self.total.dense_bytes += dense_bytes
+        self.total.bytes_sent += moved.sent
+        self.total.bytes_received += moved.received
+        self.total.dense_bytes += 2 * self._gradient_bytes * (ranks - 1) // ranks
         self._read_events(wait=False)  # or they would pile up until someone asks
         if chosen is not None:
             self._selected += self._selected_by_tensor(chosen)

@@ -8,13 +8,15 @@ tensors' states and another be assembled from them.
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 
 import torch
 from torch import Tensor
 
+from thinwire.comm import Traffic
 from thinwire.errors import RecipeError
-from thinwire.pipeline import Pipeline, PipelineState, Prepared
-from thinwire.types import Communicator, StepContext, TensorSpec
+from thinwire.pipeline import Pipeline, PipelineState
+from thinwire.types import Communicator, Selection, StepContext, TensorSpec
 from thinwire.units.stats import Cost, Meter
 
 SavedState = dict[str, Tensor]
@@ -26,7 +28,6 @@ class Unit:
     """Several tensors as one flat one, and what its pipeline remembers of it."""
 
     names: tuple[str, ...]
-    sizes: tuple[int, ...]
     spec: TensorSpec
     pipeline: Pipeline
     meter: Meter
@@ -48,20 +49,31 @@ class Unit:
     ) -> "Unit":
         """A unit of these tensors that goes on from their saved states where there are any."""
         first = next(iter(grads.values()))
-        sizes = tuple(g.numel() for g in grads.values())
+        shapes = tuple(tuple(g.shape) for g in grads.values())
+        sizes = [prod(shape) for shape in shapes]
         label = next(iter(grads)) if len(grads) == 1 else f"{next(iter(grads))}+{len(grads) - 1}"
-        spec = TensorSpec(label, sum(sizes), first.dtype, first.device)
+        spec = TensorSpec(label, sum(sizes), first.dtype, first.device, shapes)
         unit = cls(
             names=tuple(grads),
-            sizes=sizes,
             spec=spec,
             pipeline=pipeline,
-            meter=Meter(sizes, spec.device),
+            meter=Meter(sizes, spec.dtype, spec.device),
             state=pipeline.init(spec) if keeps_state else pipeline.no_state(),
             keeps_state=keeps_state,
         )
         unit._absorb(saved)
         return unit
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many elements each tensor has."""
+        return [prod(shape) for shape in self.spec.shapes]
+
+    def fits(self, grads: Mapping[str, Tensor]) -> bool:
+        """Whether these gradients are of the unit's tensors, in every respect."""
+        kinds = {(grad.dtype, grad.device) for grad in grads.values()}
+        shapes = tuple(tuple(grad.shape) for grad in grads.values())
+        return kinds == {(self.spec.dtype, self.spec.device)} and shapes == self.spec.shapes
 
     def dissolve(self) -> dict[str, SavedState]:
         """Each tensor's state. What belongs to the whole unit goes to each of its tensors."""
@@ -122,19 +134,15 @@ class Unit:
             if part.data_ptr() != grad.data_ptr() or not grad.is_contiguous():
                 grad.copy_(part.view(grad.shape))
 
-    def context(
-        self, flat: Tensor, seed: int, comm: Communicator, gradients: int | None = None
-    ) -> StepContext:
-        """The address of this step; the flat gradient may serve as output where dtypes fit."""
+    def context(self, seed: int, comm: Communicator) -> StepContext:
+        """The address of this step."""
         return StepContext(
             tensor=self.spec.name,
             step=self.step,
             seed=seed,
             comm=comm,
             density=self.pipeline.density_at(self.step),
-            out=flat if flat.dtype == self.spec.accumulator else None,
-            memory=self.state["collective"],
-            gradients=gradients,
+            shapes=self.spec.shapes,
             phase=self.meter.phase,
         )
 
@@ -173,17 +181,16 @@ class Unit:
         kept = [part.clone() for part in parts]
         for part in parts:
             part.zero_()
-        yield
-        self._left_out = False
-        for part, before in zip(parts, kept, strict=True):
-            part.copy_(before)
+        try:
+            yield
+        finally:
+            self._left_out = False
+            for part, before in zip(parts, kept, strict=True):
+                part.copy_(before)
 
-    def count(self, prepared: Prepared | None, sent: int, received: int, ranks: int) -> None:
+    def count(self, selection: Selection | None, moved: Traffic, ranks: int) -> None:
         """Enter a finished step into the statistics, and move on to the next."""
-        gradient_bytes = self.spec.numel * self.spec.dtype.itemsize
-        dense_bytes = 2 * gradient_bytes * (ranks - 1) // ranks
-        selection = None if prepared is None else prepared.selection
-        self.meter.count(selection, sent, received, dense_bytes)
+        self.meter.count(selection, moved, ranks)
         self.step += 1
         self.whole = not self._left_out
 

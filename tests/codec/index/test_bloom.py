@@ -11,7 +11,6 @@ from torch import Tensor
 from support.codec.index_cases import uniform
 from thinwire import kernels
 from thinwire.codec import IndexCodec
-from thinwire.codec.abc import ApproximateIndexCodec
 from thinwire.codec.index.bloom import POLICIES, BloomIndex, Policy
 from thinwire.errors import RecipeError, WireFormatError
 from wire.make_golden import BLOOM, BLOOM_FILE
@@ -28,7 +27,7 @@ def support_of(codec: BloomIndex, part: Tensor, count: int, rows: int) -> Tensor
 @every_policy
 def test_is_an_index_codec(policy: Policy) -> None:
     assert isinstance(BloomIndex(policy), IndexCodec)
-    assert isinstance(BloomIndex(policy), ApproximateIndexCodec)
+    assert not BloomIndex(policy).lossless
 
 
 @every_policy

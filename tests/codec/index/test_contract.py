@@ -22,7 +22,7 @@ from support.codec.index_cases import (
     uniform,
 )
 from thinwire import kernels
-from thinwire.codec import INDEX_CODECS
+from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError, WireFormatError
 
 CANONICAL = ["raw", "regional", "elias_fano", "bitmap", "varint", "rle"]  # one part for each set
@@ -242,7 +242,7 @@ def test_absurd_rows_are_refused(name: str) -> None:
 
 
 def test_ids_are_frozen() -> None:
-    assert {name: piece.id for name, piece in INDEX_CODECS.items()} == {
+    assert {name: piece.id for name, piece in pieces("index").items()} == {
         "raw": 1, "regional": 2, "rice": 3, "elias_fano": 4, "bitmap": 5, "varint": 6, "rle": 7,
         "huffman": 8, "bloom": 9, "pco": 10, "zstd": 11, "ans": 12,
     }  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 from support.codec.cases import INDICES as CODECS
 from support.codec.cases import each
 from support.codec.index_cases import FOREIGN
-from thinwire.codec import INDEX_CODECS
+from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError, WireFormatError
 
 PACKAGES = {"pco": "pcodec.standalone", "zstd": "zstandard", "ans": "constriction"}
@@ -18,7 +18,7 @@ PACKAGES = {"pco": "pcodec.standalone", "zstd": "zstandard", "ans": "constrictio
 def test_a_missing_package_names_the_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, PACKAGES[name], None)
     with pytest.raises(RecipeError, match=r"thinwire\[codecs\]"):
-        INDEX_CODECS[name]()
+        pieces("index")[name]()
 
 
 @pytest.mark.parametrize("name", each(FOREIGN))
@@ -44,4 +44,4 @@ def test_equal_gaps_take_a_byte_for_every_1024(name: str) -> None:
 @pytest.mark.parametrize(("name", "level"), [("pco", 13), ("pco", -1), ("zstd", 0), ("zstd", 20)])
 def test_levels_out_of_range(name: str, level: int) -> None:
     with pytest.raises(RecipeError, match="level"):
-        INDEX_CODECS[name](level=level)
+        pieces("index")[name](level=level)

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from thinwire.codec import (
-    INDEX_CODECS,
-    VALUE_CODECS,
     ChunkedValue,
     FitPolyValue,
     Fp8Value,
@@ -25,8 +23,9 @@ from thinwire.codec import (
     ValueCodec,
     ZstdValue,
 )
+from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError
-from thinwire.types import Communicator, Selection, Sparse, StepContext
+from thinwire.types import Communicator, ExchangeContext, Selection, Sparse
 
 T = TypeVar("T")
 
@@ -53,7 +52,7 @@ def each(names: Iterable[str]) -> list[ParameterSet]:
 
 
 VALUES: dict[str, ValueCodec] = at_hand(
-    VALUE_CODECS
+    pieces("value")
     | {
         "qsgd-4-max": partial(QsgdValue, bits=4, bucket=16, norm="max"),
         "qsgd-2": partial(QsgdValue, bits=2, bucket=7),
@@ -70,7 +69,7 @@ VALUES: dict[str, ValueCodec] = at_hand(
 """Every registered value codec, and one with settings off its defaults where it has any."""
 
 INDICES: dict[str, IndexCodec] = at_hand(
-    {name: piece for name, piece in INDEX_CODECS.items() if piece.lossless}
+    {name: piece for name, piece in pieces("index").items() if piece.lossless}
 )
 PAIRS: dict[str, Pair] = {f"raw+{value}": Pair(value=piece) for value, piece in VALUES.items()} | {
     f"{index}+raw": Pair(index=piece) for index, piece in INDICES.items()
@@ -91,8 +90,8 @@ class Alone:
     size: int = 1
 
 
-def context(step: int = 0, rank: int = 0) -> StepContext:
-    return StepContext("layer.weight", step, 7, cast(Communicator, Alone(rank)))
+def context(step: int = 0, rank: int = 0) -> ExchangeContext:
+    return ExchangeContext("layer.weight", step, 7, cast(Communicator, Alone(rank)))
 
 
 def random_values(count: int, dtype: torch.dtype, seed: int, extreme: bool = False) -> Tensor:

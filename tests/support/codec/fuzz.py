@@ -24,11 +24,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from thinwire.codec import INDEX_CODECS, BloomIndex, Pair
+from thinwire.codec import BloomIndex, Pair
 from thinwire.codec.container import HEADER_BYTES, unpack
 from thinwire.codec.index.bloom import POLICIES
 from thinwire.codec.pair import open_message
-from thinwire.codec.registry import index_by_id, value_by_id
+from thinwire.cookbook.registry import piece_by_id, pieces
 from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.checksum import checksum
 from thinwire.types import Selection, Sparse
@@ -42,7 +42,7 @@ Bytes = NDArray[np.uint8]
 
 PAIRS: list[Pair] = (
     [Pair(value=value) for value in VALUES.values()]
-    + [Pair(index=piece) for piece in at_hand(INDEX_CODECS).values()]
+    + [Pair(index=piece) for piece in at_hand(pieces("index")).values()]
     + [Pair(BloomIndex(policy, 0.05)) for policy in POLICIES]
 )
 
@@ -78,7 +78,9 @@ def decode(wire: Bytes) -> Selection:
     """By the codecs that the wire names, as anyone would who reads it."""
     message = unpack(torch.from_numpy(wire))
     h = message.header
-    return open_message(message, index_by_id(h.index_id)(), value_by_id(h.value_id)())
+    return open_message(
+        message, piece_by_id("index", h.index_id)(), piece_by_id("value", h.value_id)()
+    )
 
 
 def seal(wire: Bytes) -> None:

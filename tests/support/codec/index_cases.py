@@ -6,9 +6,9 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from thinwire.codec import INDEX_CODECS
+from thinwire.cookbook.registry import pieces
 
-EVERY_NAME = [name for name, piece in INDEX_CODECS.items() if piece.lossless]
+EVERY_NAME = [name for name, piece in pieces("index").items() if piece.lossless]
 ASCENDING = [name for name in EVERY_NAME if name != "raw"]  # all but raw write gaps or bits
 FOREIGN = ["pco", "zstd", "ans"]  # whose bytes another library makes
 EVERY_ROW = ["bitmap"]  # of a size that grows with the rows

@@ -17,7 +17,7 @@ from thinwire.codec import Pair
 from thinwire.codec.value import QsgdValue
 from thinwire.codec.value.half import Bf16Value
 from thinwire.comm import GroupCommunicator, Traffic
-from thinwire.types import Sparse, StepContext
+from thinwire.types import ExchangeContext, Sparse
 
 RAW, BF16, QSGD = Pair(), Pair(value=Bf16Value()), Pair(value=QsgdValue())
 CODECS = {"raw": RAW, "bf16": BF16, "qsgd": QSGD}
@@ -111,7 +111,7 @@ def exchange_over(comm, collective, codec, cases):
     for step, case in enumerate(cases):
         s = case.selection(comm.rank, comm.size)
         before = comm.traffic.sent, comm.traffic.received
-        ctx = StepContext(tensor="w", step=step, seed=7, comm=comm)
+        ctx = ExchangeContext(tensor="w", step=step, seed=7, comm=comm)
         reduced = collective.exchange(s, codec, ctx)
         total = dense_of(reduced.total)
         seen.append(

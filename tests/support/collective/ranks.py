@@ -10,13 +10,13 @@ import torch.distributed as dist
 
 from thinwire.collective import Dense
 from thinwire.comm import GroupCommunicator
-from thinwire.types import Reduced, Sparse, StepContext
+from thinwire.types import ExchangeContext, Reduced, Sparse
 
 SHORT = timedelta(seconds=3)
 
 
 def context(comm, step=0):
-    return StepContext(tensor="w", step=step, seed=7, comm=comm)
+    return ExchangeContext(tensor="w", step=step, seed=7, comm=comm)
 
 
 def gather(group, rank, size, lengths, dtype):

@@ -68,7 +68,7 @@ class Case:
         if "|" in self.recipe:
             fields = {f.name for f in dataclasses.fields(tw.Pipeline)}
             chosen = {k: v for k, v in settings.items() if k in fields}
-            return dataclasses.replace(tw.resolve(self.recipe), **chosen)
+            return dataclasses.replace(tw.recipe(self.recipe), **chosen)
         if "density" not in inspect.signature(RECIPES[self.recipe]).parameters:
             settings.pop("density", None)
         return tw.recipe(self.recipe, **settings)

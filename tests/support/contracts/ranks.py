@@ -15,7 +15,7 @@ from support.contracts import laws
 from support.contracts.cases import DTYPES, Case, digest, state_digest
 from support.contracts.laws import Step
 from thinwire.comm import GroupCommunicator
-from thinwire.types import Sparse, StepContext, TensorSpec, accumulator
+from thinwire.types import ExchangeContext, Sparse, TensorSpec, accumulator
 
 TIMEOUT = timedelta(seconds=15)
 
@@ -73,7 +73,7 @@ def exchange(group: Any, rank: int, size: int, case: Case) -> list[tuple[str, fl
     for step in range(case.steps):
         for name, grad in case.gradients(step, rank, size).items():
             x = grad.reshape(-1).to(accumulator(grad.dtype)).contiguous()
-            ctx = StepContext(tensor=name, step=step, seed=case.seed, comm=comm)
+            ctx = ExchangeContext(tensor=name, step=step, seed=case.seed, comm=comm)
             spec = TensorSpec(name, x.numel(), x.dtype, x.device)
             chosen = pipeline.sparsifier.select(x, pipeline.sparsifier.init(spec), ctx)
             reduced = pipeline.collective.exchange(chosen, pipeline.codec, ctx)

@@ -25,14 +25,14 @@ from torch import Tensor
 
 from thinwire.bench.codecs.data import SYNTHETIC, Sample, recorded, synthetic
 from thinwire.bench.timing import Watcher
-from thinwire.codec import INDEX_CODECS, VALUE_CODECS, IndexCodec, ValueCodec
-from thinwire.codec.abc import ApproximateIndexCodec
 from thinwire.cookbook.notation import build_pieces
+from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError, ThinwireError
 from thinwire.kernels import huffman
 from thinwire.kernels.huffman.code import WIDTHS
 from thinwire.results.file import ResultFile, Row
 from thinwire.settings import check_density
+from thinwire.types import IndexCodec, ValueCodec
 from thinwire.workloads.tasks import TASKS
 
 Part = Literal["index", "value"]
@@ -71,7 +71,7 @@ def entries(settings: Settings) -> tuple[list[Entry], list[str]]:
     """The codecs, and why some that nobody asked for by name are left out."""
     found: list[Entry] = []
     left_out: list[str] = []
-    tables: dict[Part, Sequence[str]] = {"index": [*INDEX_CODECS], "value": [*VALUE_CODECS]}
+    tables: dict[Part, Sequence[str]] = {"index": [*pieces("index")], "value": [*pieces("value")]}
     for part, table in tables.items():
         asked: tuple[str, ...] = getattr(settings, part)
         for name in asked or (*table, *VARIANTS[part]):
@@ -146,7 +146,7 @@ def measure(entry: Entry, sample: Sample, seconds: float) -> Row:
 def _index(codec: IndexCodec, indices: Tensor, rows: int, seconds: float) -> Row:
     part, encode = _timed(lambda: codec.encode(indices, rows, True), seconds)
     count, lost = indices.numel(), 0.0
-    if isinstance(codec, ApproximateIndexCodec):
+    if not codec.lossless:
         support = codec.support(part, count, rows)
         count = count if support is None else support.numel()
     found, decode = _timed(lambda: codec.decode(part, count, rows), seconds)

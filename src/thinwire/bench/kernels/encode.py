@@ -35,14 +35,14 @@ class Encode:
             self.steps += 1
         # The same numbers, turned round: as good as new ones, at the price of a copy.
         first = self.draw.randrange(self.inputs.n)
-        torch.cat((self.inputs.x[first:], self.inputs.x[:first]), out=self.grad)
+        torch.cat((self.inputs.x[first:], self.inputs.x[:first]))
 
     def __call__(self) -> Prepared:
         self.prepared = self.pipeline.prepare(self.grad, self.state, self._context())
         return self.prepared
 
     def _context(self) -> StepContext:
-        return StepContext("gradient", self.steps, seed=0, comm=self.comm, out=self.grad)
+        return StepContext("gradient", self.steps, seed=0, comm=self.comm)
 
 
 def _encode(name: str) -> Callable[[Inputs], Work]:

@@ -9,7 +9,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from thinwire.codec.abc import ApproximateIndexCodec, IndexCodec, ValueCodec
 from thinwire.codec.index import (
     BitmapIndex,
     BloomIndex,
@@ -24,7 +23,7 @@ from thinwire.kernels.checksum import checksum
 from thinwire.kernels.merge import merge, merge_topk
 from thinwire.kernels.region_reduce import region_reduce
 from thinwire.settings import target_count
-from thinwire.types import Sparse
+from thinwire.types import IndexCodec, Sparse, ValueCodec
 
 FloorKind = Literal["read", "rmw", "fill"]
 Work = Callable[[], object]
@@ -166,7 +165,7 @@ def _decoded(codec: IndexCodec | ValueCodec, i: Inputs) -> Work:
     part, count = _part(codec, i), i.indices.numel()
     if isinstance(codec, ValueCodec):
         return lambda: codec.decode(part, count, i.values.dtype)
-    if isinstance(codec, ApproximateIndexCodec):
+    if not codec.lossless:
         found = codec.support(part, count, i.n)
         count = count if found is None else found.numel()
     return lambda: codec.decode(part, count, i.n)

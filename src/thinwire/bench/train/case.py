@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.bench.sockets import bytes_written
 from thinwire.bench.train.hooks import HeldBack, compress
-from thinwire.frontends.ddp import Handle
+from thinwire.frontends import Handle
 from thinwire.lab.rank_main import Case, Message, ReportStep, own_link_bytes
 from thinwire.lab.ranks import ignore_step
 from thinwire.workloads.shape_model import Pace, ShapeModel, plain

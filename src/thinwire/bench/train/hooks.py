@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import thinwire as tw
 from thinwire.bench.peers import PEERS, SPARSE_PEERS, Hook
 from thinwire.engine.thread import OrderedWorker
-from thinwire.frontends.ddp import Handle
+from thinwire.frontends import Handle
 
 Hooked = Callable[[object, GradBucket], Future[Tensor]]
 DDP_PEERS = tuple(name for name in PEERS if name not in SPARSE_PEERS)

@@ -1,6 +1,6 @@
 """What codecs for ascending indices share: words, checks, and a way out for other orders."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import ClassVar
 
 import torch
@@ -8,12 +8,13 @@ from torch import Tensor
 
 from thinwire.codec.index.raw import RawIndex
 from thinwire.errors import RecipeError, WireFormatError
+from thinwire.types import IndexCodec
 
 MOST_ROWS = 2**32  # for codecs whose time or size grows with the rows: half a gigabyte of bits
 _ASCENDING, _AS_GIVEN = 0, 1
 
 
-class AscendingIndex(ABC):
+class AscendingIndex(IndexCodec):
     """An index codec that writes gaps or bits, and therefore ascending indices only.
 
     Indices in any other order are sent raw, in the order given: an order of k among n costs
@@ -27,7 +28,6 @@ class AscendingIndex(ABC):
     __slots__ = ()
     id: ClassVar[int]
     name: ClassVar[str]
-    lossless: ClassVar[bool] = True
 
     def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
         """The body in this codec's form where the indices ascend, else raw."""

@@ -15,6 +15,7 @@ from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.bitmap import count_bits, words_for
 from thinwire.kernels.bloom import MOST_BITS, Filter, drawn_order, insert, positives, resolve
 from thinwire.kernels.checksum import checksum
+from thinwire.types import IndexCodec
 
 Policy = Literal["naive", "p0", "p1", "p2", "leftmost"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -25,7 +26,7 @@ _ROWS_A_BIT = 8192  # at most, so that nobody searches many rows on the word of 
 
 
 @dataclass(frozen=True, slots=True)
-class BloomIndex:
+class BloomIndex(IndexCodec):
     """DeepReduce, section 4: -log2(fpr)/ln 2 bits an index, 14.4 at the default FPR of 0.001.
 
     Whoever asks the filter about every row finds the indices and about fpr·rows others. A policy

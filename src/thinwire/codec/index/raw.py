@@ -8,10 +8,11 @@ from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
 from thinwire.errors import WireFormatError
+from thinwire.types import IndexCodec
 
 
 @dataclass(frozen=True, slots=True)
-class RawIndex:
+class RawIndex(IndexCodec):
     """Two bytes an index where there are at most 2^16 rows, four up to 2^31, else eight; any order.
 
     DeepReduce's "bypass" of index compression (section 3). Two-byte indices are unsigned.
@@ -19,7 +20,6 @@ class RawIndex:
 
     id: ClassVar[int] = 1
     name: ClassVar[str] = "raw"
-    lossless: ClassVar[bool] = True
 
     def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
         """The indices in the narrowest type that holds every row's."""

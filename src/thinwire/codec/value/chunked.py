@@ -12,6 +12,7 @@ from thinwire.kernels.chunk_codes import from_points, to_points
 from thinwire.kernels.chunk_codes.chunks import each_value, in_chunks
 from thinwire.kernels.chunk_codes.reference import points_of
 from thinwire.kernels.pack_bits import check_packed, pack_bits
+from thinwire.types import ValueCodec
 
 Rounding = Literal["nearest", "stochastic"]
 ROUNDINGS: tuple[Rounding, ...] = get_args(Rounding)
@@ -19,7 +20,7 @@ WIDTHS = (2, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkedValue:
+class ChunkedValue(ValueCodec):
     """The quantisers of SparseLoCo (2 bits) and bitsandbytes (8 bits, by blocks), on even grids.
 
     The 2^bits points (2j - top)/top, top = 2^bits - 1, times the scale of the chunk: its largest
@@ -44,7 +45,6 @@ class ChunkedValue:
 
     id: ClassVar[int] = 10
     name: ClassVar[str] = "chunked"
-    lossless: ClassVar[bool] = False
 
     bits: int = 8
     chunk: int = 512

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.value.lossless import as_part, from_planes, to_planes, unpacked
+from thinwire.types import ValueCodec
 
 
 @dataclass(frozen=True, slots=True)
-class DeflateValue:
+class DeflateValue(ValueCodec):
     """The Deflate of DeepReduce's table of value codecs, as a zlib stream (RFC 1950).
 
     Deviations: the values' bytes are transposed first, see `lossless`; and only bytes next to each

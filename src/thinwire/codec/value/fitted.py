@@ -2,7 +2,7 @@
 
 import math
 import struct
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from thinwire.codec.value.ranks import pack_ranks, ranks_bytes, unpack_ranks
 from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.sort_ranks import sort_ranks
+from thinwire.types import ValueCodec
 
 _SETTINGS = struct.Struct("<dIHH")  # scale, negatives, bytes of the first formula, of the second
 
@@ -27,7 +28,7 @@ class Formula(Protocol):
         """
 
 
-class FittedValue:
+class FittedValue(ValueCodec):
     """What DeepReduce's curve fits (section 5) share: the order, the signs and the scale.
 
     Values are sorted; the magnitudes of the negative ones are one curve and all others a second;
@@ -47,9 +48,6 @@ class FittedValue:
     """
 
     __slots__ = ()
-
-    lossless: ClassVar[bool] = False
-    unbiased: ClassVar[bool] = False
 
     def encode(self: Formula, values: Tensor, seed: int) -> Tensor:
         """The scale, the formulas and the ranks."""

@@ -16,6 +16,7 @@ from thinwire.kernels.chunk_codes.chunks import (
     largest_magnitudes,
     shares,
 )
+from thinwire.types import ValueCodec
 
 Format = Literal["e4m3", "e5m2"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -23,7 +24,7 @@ _DTYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 
 
 @dataclass(frozen=True, slots=True)
-class Fp8Value:
+class Fp8Value(ValueCodec):
     """The eight-bit floats of Micikevicius et al. (2022), rounded to nearest.
 
     The largest magnitude of a chunk becomes the format's largest number, so that nothing
@@ -40,8 +41,6 @@ class Fp8Value:
 
     id: ClassVar[int] = 7
     name: ClassVar[str] = "fp8"
-    lossless: ClassVar[bool] = False
-    unbiased: ClassVar[bool] = False  # nearest, not stochastic
 
     format: Format = "e4m3"
     chunk: int = 512

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
 from thinwire.kernels._numeric import saturate
+from thinwire.types import ValueCodec
 
 
-class HalfValue:
+class HalfValue(ValueCodec):
     """Two bytes a value. Too large a value becomes the largest finite one, not Inf.
 
     PyTorch's hook makes Inf of 65520 and above, and one such value ruins the step. Here the rest
@@ -25,8 +26,6 @@ class HalfValue:
 
     half: ClassVar[torch.dtype]
     name: ClassVar[str]
-    lossless: ClassVar[bool] = False
-    unbiased: ClassVar[bool] = False  # nearest, not stochastic
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """The nearest halves; finite values stay finite."""

@@ -12,12 +12,13 @@ from thinwire.kernels.chunk_codes import Norm, from_levels, to_levels
 from thinwire.kernels.chunk_codes.chunks import LARGEST, each_value, in_chunks
 from thinwire.kernels.chunk_codes.reference import norms_of
 from thinwire.kernels.pack_bits import MOST_BITS, check_packed, pack_bits
+from thinwire.types import ValueCodec
 
 _NORMS: tuple[Norm, ...] = ("l2", "max")
 
 
 @dataclass(frozen=True, slots=True)
-class QsgdValue:
+class QsgdValue(ValueCodec):
     """QSGD (Alistarh et al., NeurIPS 2017): sign(x)·norm·level/s, with s = 2^(bits-1) - 1 levels.
 
     |x|·s/norm is rounded up or down at random so that the mean is right: unbiased, to 2^-24 of a
@@ -37,7 +38,6 @@ class QsgdValue:
 
     id: ClassVar[int] = 6
     name: ClassVar[str] = "qsgd"
-    lossless: ClassVar[bool] = False
     unbiased: ClassVar[bool] = True
 
     bits: int = 8

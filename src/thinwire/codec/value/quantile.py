@@ -12,12 +12,13 @@ from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels._numeric import row_sums
 from thinwire.kernels.pack_bits import MOST_BITS, pack_bits, packed_bytes, unpack_bits
 from thinwire.kernels.sort_ranks import sort_ranks
+from thinwire.types import ValueCodec
 
 _SETTINGS = struct.Struct("<B7x")
 
 
 @dataclass(frozen=True, slots=True)
-class QuantileValue:
+class QuantileValue(ValueCodec):
     """The quantile buckets of SketchML (Jiang et al., SIGMOD 2018), 2^6 as in DeepReduce.
 
     Values are sorted and cut into buckets of equal size; each is sent as its bucket's number and
@@ -39,8 +40,6 @@ class QuantileValue:
 
     id: ClassVar[int] = 11
     name: ClassVar[str] = "quantile"
-    lossless: ClassVar[bool] = False
-    unbiased: ClassVar[bool] = False
 
     bits: int = 6
 

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
+from thinwire.types import ValueCodec
 
 
 @dataclass(frozen=True, slots=True)
-class RawValue:
+class RawValue(ValueCodec):
     """The values' own bytes, lossless; decoding is a view."""
 
     id: ClassVar[int] = 1

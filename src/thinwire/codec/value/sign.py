@@ -10,10 +10,11 @@ from thinwire.codec.parts import as_bytes, expect_bytes
 from thinwire.errors import WireFormatError
 from thinwire.kernels._numeric import row_sums
 from thinwire.kernels.pack_bits import pack_bits, packed_bytes, unpack_bits
+from thinwire.types import ValueCodec
 
 
 @dataclass(frozen=True, slots=True)
-class SignValue:
+class SignValue(ValueCodec):
     """±mean|x|: SignSGD (Bernstein et al., ICML 2018) with the scale of EF-SignSGD.
 
     The scale ‖x‖₁/d (Karimireddy et al., ICML 2019) makes it a contraction that error feedback
@@ -27,8 +28,6 @@ class SignValue:
 
     id: ClassVar[int] = 4
     name: ClassVar[str] = "sign"
-    lossless: ClassVar[bool] = False
-    unbiased: ClassVar[bool] = False
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """The scale and the signs."""

@@ -10,13 +10,14 @@ from torch.nn.functional import pad
 from thinwire.codec.parts import as_bytes, expect_bytes
 from thinwire.errors import WireFormatError
 from thinwire.kernels.quantise import quantise
+from thinwire.types import ValueCodec
 
 TRITS = 5  # in a byte, since 3^5 = 243 ≤ 256
 _PLACES = (1, 3, 9, 27, 81)
 
 
 @dataclass(frozen=True, slots=True)
-class TernValue:
+class TernValue(ValueCodec):
     """TernGrad (Wen et al., NeurIPS 2017): sign(x)·m with probability |x|/m, else 0; m = max|x|.
 
     Unbiased, to 2^-24 of m, the grain of the random numbers. |error| ≤ m, and its variance is
@@ -31,7 +32,6 @@ class TernValue:
 
     id: ClassVar[int] = 5
     name: ClassVar[str] = "tern"
-    lossless: ClassVar[bool] = False
     unbiased: ClassVar[bool] = True
 
     def encode(self, values: Tensor, seed: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 from thinwire.codec.parts import as_bytes
 from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels._numeric import saturate
+from thinwire.types import ValueCodec
 
 TRITS = 5
 ZEROS = 121  # the byte of five zeros: 1 + 3 + 9 + 27 + 81
@@ -19,7 +20,7 @@ _RUNS = 3**TRITS
 
 
 @dataclass(frozen=True, slots=True)
-class ThreeLcValue:
+class ThreeLcValue(ValueCodec):
     """3LC (Lim, Andersen and Kaminsky, MLSys 2019), sections 3.1 to 3.3.
 
     With m = s·max|x|, a value becomes round(x/m)·m: -m, 0 or m (3.1). A larger `sparsity` s makes
@@ -35,8 +36,6 @@ class ThreeLcValue:
 
     id: ClassVar[int] = 14
     name: ClassVar[str] = "3lc"
-    lossless: ClassVar[bool] = False
-    unbiased: ClassVar[bool] = False
 
     sparsity: float = 1.0
 

@@ -9,12 +9,13 @@ from torch import Tensor
 from thinwire.codec.extras import optional
 from thinwire.codec.value.lossless import as_part, from_planes, to_planes, unpacked
 from thinwire.errors import RecipeError
+from thinwire.types import ValueCodec
 
 _MOST_WINDOW = 1 << 23  # what level 19 takes, and the most that RFC 8878 asks a decoder to have
 
 
 @dataclass(frozen=True, slots=True)
-class ZstdValue:
+class ZstdValue(ValueCodec):
     """A Zstandard frame (RFC 8878): smaller than Deflate, and several times faster.
 
     Needs the package `zstandard`. The values' bytes are transposed first, see `lossless`; the

@@ -25,12 +25,20 @@ from thinwire.collective.oktopk.threshold import (
 )
 from thinwire.errors import RecipeError
 from thinwire.kernels.region_reduce import common, region_reduce
-from thinwire.settings import check_density, target_count
-from thinwire.types import AnyCodec, Codec, CodecKind, Reduced, Selection, Sparse, StepContext
+from thinwire.settings import check_choice, check_density, check_integer, check_range
+from thinwire.types import (
+    AnyCodec,
+    Codec,
+    Collective,
+    ExchangeContext,
+    Reduced,
+    Selection,
+    Sparse,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class OkTopK:
+class OkTopK(Collective):
     """Topk(Σ selections): about `density`·n elements of the sum of what all ranks selected.
 
     Algorithm 1 of the paper, whose inner top-k is the sparsifier's (use `ReusedThreshold`):
@@ -67,7 +75,10 @@ class OkTopK:
     threshold, about P KiB for each round of the boundaries.
     """
 
-    density: float = 0.01
+    name: ClassVar[str] = "ok-topk"
+    prunes: ClassVar[bool] = True
+
+    density: float | None = None  # of the sum; None: as the sparsifier's
     boundary_interval: int = 64  # τ: section 3.1.1
     threshold_interval: int = 32  # τ': section 5.2; 128 for BERT
     in_flight: int = 4  # bucketing: section 3.1.1, figure 2c
@@ -78,26 +89,24 @@ class OkTopK:
     imbalance: float = 1.5
     consensus: Consensus = "histogram"
 
-    takes: ClassVar[CodecKind] = "bytes"
-
     def __post_init__(self) -> None:
-        for name in ("boundary_interval", "threshold_interval", "in_flight"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise RecipeError(f"{name}={getattr(self, name)} must be an integer of at least 1")
-        for name in ("balance_above", "high", "cap", "imbalance"):
-            if not getattr(self, name) >= 1:
-                raise RecipeError(f"{name}={getattr(self, name)} must be at least 1")
-        check_density(self.density)
-        if not 0 <= self.low <= 1:
-            raise RecipeError(f"low={self.low} must be in [0, 1]")
-        if self.consensus not in get_args(Consensus):
-            raise RecipeError(f"consensus={self.consensus!r} must be one of {get_args(Consensus)}")
+        if self.density is not None:
+            check_density(self.density)
+        check_integer("boundary_interval", self.boundary_interval, 1)
+        check_integer("threshold_interval", self.threshold_interval, 1)
+        check_integer("in_flight", self.in_flight, 1)
+        check_range("balance_above", self.balance_above, 1)
+        check_range("low", self.low, 0, 1)
+        check_range("high", self.high, 1)
+        check_range("cap", self.cap, 1)
+        check_range("imbalance", self.imbalance, 1)
+        check_choice("consensus", self.consensus, get_args(Consensus))
 
-    def lossless(self) -> "OkTopK":
+    def without_loss(self) -> "OkTopK":
         """The same for a k that is everything: regions are added up, and all of it gathered."""
         return replace(self, density=1.0)
 
-    def exchange(self, s: Selection, codec: AnyCodec, ctx: StepContext) -> Reduced:
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)
         self.refuse(codec)
         mine = _elements(s)
@@ -115,13 +124,13 @@ class OkTopK:
 
     def refuse(self, codec: AnyCodec) -> None:
         """Shares are planned by counts, so that every index must arrive and no other one may."""
-        if not getattr(getattr(codec, "index", None), "lossless", True):
+        if isinstance(codec, Codec) and not codec.keeps_indices:
             raise RecipeError(
                 f"{codec!r} may return other indices than it was given; then nobody knows which "
                 "of its elements Ok-Topk delivered. Use a lossless index codec"
             )
 
-    def _regions(self, mine: Sparse, ctx: StepContext) -> Regions:
+    def _regions(self, mine: Sparse, ctx: ExchangeContext) -> Regions:
         """The regions of this step: remembered, or agreed upon now."""
         comm, memory = ctx.comm, ctx.memory
         known = Regions.recall(memory, mine.numel, comm.size, ctx.step, self.boundary_interval)
@@ -131,7 +140,9 @@ class OkTopK:
         regions.remember(memory, ctx.step)
         return regions
 
-    def _select(self, split: Split, regions: Regions, ctx: StepContext) -> tuple[Sparse, Shares]:
+    def _select(
+        self, split: Split, regions: Regions, ctx: ExchangeContext
+    ) -> tuple[Sparse, Shares]:
         """What of this rank's region survives, and where all survivors are.
 
         All that is decided here is decided from numbers that every rank has.
@@ -147,7 +158,7 @@ class OkTopK:
             Regions.forget(ctx.memory)
 
         sums = sum(counts.reduced)
-        wanted = min(target_count(split.added.numel, self.density, ctx.density), sums)
+        wanted = min(ctx.pruned_count(split.added.numel, self.density), sums)
         if wanted == sums:  # no threshold is needed, nor learnt
             threshold, above, ties = NO_THRESHOLD, counts.reduced, [0] * comm.size
         else:
@@ -170,7 +181,7 @@ class OkTopK:
         counts: "Counts",
         wanted: int,
         reduced: Sparse,
-        ctx: StepContext,
+        ctx: ExchangeContext,
     ) -> tuple[int, list[int], list[int]]:
         """The threshold of this step, and by ranks how many are above it and how many ties stay."""
         above, tied = counts.above, counts.tied

@@ -10,7 +10,7 @@ from torch import Tensor
 from thinwire.collective.oktopk.messages import announced, decode_part, encode_part
 from thinwire.collective.oktopk.regions import Regions
 from thinwire.errors import WireFormatError
-from thinwire.types import Codec, Sparse, StepContext
+from thinwire.types import Codec, ExchangeContext, Sparse
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Shares:
 
 
 def gather(
-    survivors: Sparse, shares: Shares, regions: Regions, codec: Codec, ctx: StepContext
+    survivors: Sparse, shares: Shares, regions: Regions, codec: Codec, ctx: ExchangeContext
 ) -> Sparse:
     """All survivors on all ranks, the same bits everywhere: also the owner takes the decoded ones.
 
@@ -127,7 +127,7 @@ def _balanced(
     shares: Shares,
     regions: Regions,
     device: torch.device,
-    ctx: StepContext,
+    ctx: ExchangeContext,
 ) -> list[Tensor]:
     """The messages of this rank's piece in ascending order, after all have changed hands."""
     sources = shares.regions_of(here)

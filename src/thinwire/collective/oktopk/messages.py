@@ -6,17 +6,19 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import WireFormatError
-from thinwire.types import Codec, Sparse, StepContext
+from thinwire.types import Codec, ExchangeContext, Sparse
 
 
-def encode_part(part: Sparse, codec: Codec, ctx: StepContext) -> Tensor:
+def encode_part(part: Sparse, codec: Codec, ctx: ExchangeContext) -> Tensor:
     """The part's wire. Nothing is said of an empty part: its message has no bytes."""
     if part.count == 0:
         return torch.empty(0, dtype=torch.uint8, device=part.indices.device)
     return codec.encode(part, ctx)
 
 
-def decode_part(wire: Tensor, like: Sparse, numel: int, codec: Codec, ctx: StepContext) -> Sparse:
+def decode_part(
+    wire: Tensor, like: Sparse, numel: int, codec: Codec, ctx: ExchangeContext
+) -> Sparse:
     """The part of a region of `numel` elements, ascending; `like` has the dtype and the device."""
     if wire.numel() == 0:
         return Sparse(like.indices[:0], like.values[:0], numel)
@@ -27,7 +29,10 @@ def decode_part(wire: Tensor, like: Sparse, numel: int, codec: Codec, ctx: StepC
 
 
 def announced(
-    outgoing: Mapping[int, Tensor], sources: Collection[int], device: torch.device, ctx: StepContext
+    outgoing: Mapping[int, Tensor],
+    sources: Collection[int],
+    device: torch.device,
+    ctx: ExchangeContext,
 ) -> dict[int, Tensor]:
     """Tell each receiver the length of its message, and make buffers for what will come."""
     lengths = {r: torch.tensor([wire.numel()], device=device) for r, wire in outgoing.items()}

@@ -7,11 +7,10 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
-from thinwire.collective._owners import is_exact
 from thinwire.collective.oktopk.messages import announced, decode_part, encode_part
 from thinwire.collective.oktopk.regions import Regions
 from thinwire.kernels.region_reduce import region_reduce
-from thinwire.types import Codec, Sparse, StepContext, Waitable
+from thinwire.types import Codec, ExchangeContext, Sparse, Waitable
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Split:
 
 
 def split_and_reduce(
-    s: Sparse, regions: Regions, codec: Codec, in_flight: int, ctx: StepContext
+    s: Sparse, regions: Regions, codec: Codec, in_flight: int, ctx: ExchangeContext
 ) -> Split:
     """Send every rank the entries in its region, and add up those in one's own.
 
@@ -55,7 +54,7 @@ def split_and_reduce(
             load += sum(part.count for part in arrived)
             reduced = region_reduce([reduced, *arrived], width)
     with ctx.phase("decode"):
-        added = s if is_exact(codec) else _as_received(parts, wires, here, regions, codec, ctx)
+        added = s if codec.lossless else _as_received(parts, wires, here, regions, codec, ctx)
     return Split(reduced, added, s.count - parts[here].count, load)
 
 
@@ -66,7 +65,7 @@ def buckets(ranks: int, in_flight: int) -> list[range]:
 
 
 def _arriving(
-    wires: dict[int, Tensor], device: torch.device, in_flight: int, ctx: StepContext
+    wires: dict[int, Tensor], device: torch.device, in_flight: int, ctx: ExchangeContext
 ) -> Iterator[list[Tensor]]:
     """What the others send, bucket by bucket, in the order of distances; the next is under way."""
     comm = ctx.comm
@@ -94,7 +93,7 @@ def _as_received(
     here: int,
     regions: Regions,
     codec: Codec,
-    ctx: StepContext,
+    ctx: ExchangeContext,
 ) -> Sparse:
     """The selection as its receivers decoded it: the rounding of the wire is the sender's."""
     received = [

@@ -1,7 +1,7 @@
-"""The contracts of the two halves of a codec: one for indices, one for values.
+"""The two halves of a codec: one for indices, one for values.
 
-A piece is a frozen dataclass of plain settings. Its `encode` returns a *part*: a 1-D uint8 tensor
-of any length, which the container frames, aligns to 8 bytes and protects with a checksum.
+`encode` returns a *part*: a 1-D uint8 tensor of any length, which the container frames, aligns to
+8 bytes and protects with a checksum.
 
 Decoding depends on the part alone. Settings that the decoder needs travel in the part, so that a
 receiver with other settings reads it all the same. `decode` is given what the header says (how
@@ -9,71 +9,75 @@ many items there are, and of what kind) and trusts none of it: it compares the p
 what so many items take *before* it allocates anything, and raises `WireFormatError` for every
 part that `encode` could not have made and that it would otherwise read as something else.
 
-An `id` names a piece on the wire. It is never changed and never given to another piece; 0 is none.
+An `id` names a piece on the wire. It is never changed and never given to another piece; 0 is none,
+and pieces outside of thinwire take 128 and above.
 """
 
-from typing import ClassVar, Protocol, runtime_checkable
+from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from thinwire.types.pieces import Piece
 
-@runtime_checkable
-class IndexCodec(Protocol):
+
+class IndexCodec(Piece):
     """Turns distinct row numbers into bytes and back."""
 
-    id: ClassVar[int]
-    name: ClassVar[str]
-    lossless: ClassVar[bool]  # the very indices come back, in the order they were given
+    __slots__ = ()
 
+    id: ClassVar[int]
+    lossless: ClassVar[bool] = True  # the very indices come back, in the order they were given
+
+    @abstractmethod
     def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
         """The part for 1-D int64 `indices` in [0, rows), ascending if `ordered`.
 
         Whether they are is the caller's promise; checking it would make the host wait for the GPU.
         """
 
+    @abstractmethod
     def decode(self, part: Tensor, count: int, rows: int) -> Tensor:
         """The `count` int64 indices, every one in [0, rows)."""
-
-
-@runtime_checkable
-class ApproximateIndexCodec(IndexCodec, Protocol):
-    """An index codec of which a receiver may find other indices than were put in.
-
-    It is given ascending indices, and finds ascending ones.
-    """
 
     def support(self, part: Tensor, count: int, rows: int) -> Tensor | None:
         """The indices that a receiver of this part takes `count` indices for: their values travel.
 
-        None where the values travel as they are, whatever becomes of them.
+        Only asked of codecs that are not `lossless`: these are given ascending indices, and a
+        receiver may find others, also ascending. None where the values travel as they are.
         """
+        return None
 
 
-@runtime_checkable
-class ValueCodec(Protocol):
+class ValueCodec(Piece):
     """Turns values into bytes and back.
 
     Values are finite. Where they are not, what comes back is not finite either, at least at the
     same places, so that an overflow on one rank is seen on all of them.
     """
 
+    __slots__ = ()
+
     id: ClassVar[int]
-    name: ClassVar[str]
-    lossless: ClassVar[bool]  # the very bits come back
+    lossless: ClassVar[bool] = False  # the very bits come back
 
     @property
     def unbiased(self) -> bool:
         """Over all seeds, the mean of what comes back is what was given."""
+        return False
 
+    @abstractmethod
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """The part for 1-D contiguous float32 or float64 `values`; `seed` addresses its randomness.
 
         The same values and seed give the same bytes on every number of threads.
         """
 
+    @abstractmethod
     def decode(self, part: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         """The `count` values in `dtype`, the one they were given in. May be a view of the part."""
 
+    @abstractmethod
     def error_bound(self, values: Tensor) -> Tensor:
         """For each of `values`, in float64, the most that |decoded - value| can be."""

@@ -6,7 +6,7 @@ import torch
 from support.codec.cases import context, random_sparse, random_values
 from thinwire.codec import BloomIndex, Pair, QsgdValue, RiceIndex
 from thinwire.codec.container import Header, pack
-from thinwire.codec.describe import describe_all
+from thinwire.cookbook.describe import describe_all
 from thinwire.types import Sparse
 
 

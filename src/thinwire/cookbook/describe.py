@@ -10,7 +10,7 @@ from torch import Tensor
 from thinwire.codec.container import HEADER_BYTES, MAGIC, Message, unpack
 from thinwire.codec.index.bloom import BloomIndex, settings_of
 from thinwire.codec.pair import open_message
-from thinwire.codec.registry import index_by_id, value_by_id
+from thinwire.cookbook.registry import piece_by_id
 from thinwire.errors import ThinwireError
 from thinwire.types import Selection, Sparse
 
@@ -39,7 +39,7 @@ def describe(wire: Tensor) -> Described:
     """What is in a wire; `ThinwireError` where it is none, or needs a package that is not here."""
     message = unpack(wire)
     h = message.header
-    index, value = index_by_id(h.index_id), value_by_id(h.value_id)
+    index, value = piece_by_id("index", h.index_id), piece_by_id("value", h.value_id)
     selection = open_message(message, index(), value())
     items = h.count * h.width
     index_bytes, value_bytes = message.index_part.numel(), message.value_part.numel()

@@ -1,0 +1,124 @@
+"""The units of a synchroniser: assembled from gradients, dissolved when tensors are regrouped."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thinwire.auto import dense_pipeline
+from thinwire.auto.by_step import Choosers
+from thinwire.pipeline import Pipeline
+from thinwire.units.rows import RowUnit
+from thinwire.units.stats import Cost, total_cost
+from thinwire.units.unit import SavedState, Unit
+
+BUCKET_BYTES = 25 * 2**20  # DDP's own bucket size
+
+
+class Roster:
+    """Which units there are now, and what is known of tensors that are in none."""
+
+    def __init__(self, pipeline: Pipeline, choosers: Choosers, keeps_state: bool) -> None:
+        self.pipeline, self.choosers, self._keeps_state = pipeline, choosers, keeps_state
+        self.units: dict[tuple[str, ...], Unit] = {}
+        self.rows: dict[str, RowUnit] = {}
+        self._saved: dict[str, SavedState] = {}  # of tensors that are in no unit now
+        self._past: dict[str, Cost] = {}  # of tensors while they were in other units
+
+    def is_small(self, grad: Tensor) -> bool:
+        """Whether a tensor is let past the selection, dense and fused with others."""
+        return grad.numel() <= self.pipeline.bypass
+
+    def units_for(self, grads: Mapping[str, Tensor]) -> list[tuple[Unit, list[Tensor]]]:
+        """The units of these gradients, large ones first, then the small ones fused."""
+        large = {name: grad for name, grad in grads.items() if not self.is_small(grad)}
+        small = {name: grad for name, grad in grads.items() if self.is_small(grad)}
+        units = []
+        for group in _grouped(large, self.pipeline.unit):
+            unit = self._unit(group)
+            self.choosers.assign(unit)
+            units.append((unit, list(group.values())))
+        past = dense_pipeline(self.pipeline.feedback)
+        fused = _grouped(small, "model")
+        return units + [(self._unit(group, past), list(group.values())) for group in fused]
+
+    def row_unit(self, name: str, grad: Tensor) -> RowUnit:
+        """The unit of a COO gradient."""
+        if name not in self.rows:
+            step = int(self._saved.get(name, {}).get("step", 0))
+            self.rows[name] = RowUnit.of(name, grad, self.pipeline, step)
+        return self.rows[name]
+
+    def scale_state(self, factor: float) -> None:
+        """Follow a change of the loss scale: what waits is in the old scale's units."""
+        for unit in self.units.values():
+            for piece in ("feedback", "sparsifier"):
+                for value in unit.state[piece].values():
+                    if value.is_floating_point():
+                        value.mul_(factor)
+
+    def stats(self) -> dict[str, Any]:
+        """Costs so far: `total`, and `tensors` by name."""
+        costs = dict(self._past)
+        for unit in self.units.values():
+            costs |= dict(self._costs(unit))
+        costs |= {name: unit.cost() for name, unit in self.rows.items()}
+        tensors = {name: cost.row() for name, cost in costs.items()}
+        for unit in self.units.values():
+            if "xi" in unit.state["collective"]:
+                xi = float(unit.state["collective"]["xi"])
+                tensors |= {name: tensors[name] | {"xi": xi} for name in unit.names}
+        return {"total": total_cost(costs.values()).row(), "tensors": tensors}
+
+    def dissolved(self) -> dict[str, SavedState]:
+        """The state of every tensor; the units stay as they are."""
+        tensors = {name: dict(saved) for name, saved in self._saved.items()}
+        for unit in self.units.values():
+            tensors |= unit.dissolve()
+        for name, rows in self.rows.items():
+            tensors[name] = tensors.get(name, {}) | {"step": torch.tensor(rows.step)}
+        return tensors
+
+    def restart(self, saved: dict[str, SavedState]) -> None:
+        """Forget all units, and assemble the next ones from these states."""
+        self.units.clear()
+        self.rows.clear()
+        self._saved = saved
+
+    def _unit(self, grads: Mapping[str, Tensor], pipeline: Pipeline | None = None) -> Unit:
+        key = tuple(grads)
+        unit = self.units.get(key)
+        if unit is not None and unit.fits(grads):
+            return unit
+        for old in [k for k in self.units if not set(k).isdisjoint(key)]:
+            regrouped = self.units.pop(old)
+            self._saved |= regrouped.dissolve()
+            self._past |= dict(self._costs(regrouped))
+        pipeline = pipeline or self.choosers.first_pipeline(key, self._saved)
+        unit = Unit.assemble(grads, pipeline, self._saved, self._keeps_state)
+        for name in key:
+            self._saved.pop(name, None)
+        self.units[key] = unit
+        return unit
+
+    def _costs(self, unit: Unit) -> Iterator[tuple[str, Cost]]:
+        """What its tensors cost, in this unit and in those before it."""
+        for name, cost in unit.costs().items():
+            yield name, self._past.get(name, Cost()) + cost
+
+
+def _grouped(grads: Mapping[str, Tensor], unit: str) -> list[dict[str, Tensor]]:
+    """Tensors that share a unit, in order; a unit has one dtype and one device."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[dict[str, Tensor]]] = {}
+    filled: dict[tuple[torch.dtype, torch.device], int] = {}
+    for name, grad in grads.items():
+        kind = (grad.dtype, grad.device)
+        groups = kinds.setdefault(kind, [])
+        full = filled.get(kind, 0) + grad.nbytes > BUCKET_BYTES
+        if not groups or unit == "tensor" or (unit == "bucket" and full):
+            groups.append({})
+            filled[kind] = 0
+        groups[-1][name] = grad
+        filled[kind] += grad.nbytes
+    return [group for groups in kinds.values() for group in groups]

@@ -1,0 +1,97 @@
+"""Where and when a piece runs: its way to the network, and the address of its randomness."""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from thinwire.rng import stream_seed
+from thinwire.settings import target_count
+from thinwire.types.data import State
+
+
+class Communicator(Protocol):
+    """One rank's end of a group: the few exchanges that collectives are made of."""
+
+    rank: int
+    size: int
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """Sum `tensor` over all ranks in place; bit-identical everywhere."""
+
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        """Every rank's 1-D tensor, in rank order; lengths may differ and may be zero."""
+
+    def all_gather_meta(self, numbers: list[int]) -> list[list[int]]:
+        """Every rank's list of integers (all of one length), in rank order, on the host."""
+
+    def exchange(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> None:
+        """Send each tensor to its rank while filling each buffer from its rank."""
+
+    def exchange_sized(
+        self, outgoing: Mapping[int, Tensor], sources: Collection[int], device: torch.device
+    ) -> dict[int, Tensor]:
+        """Send each uint8 tensor to its rank; return what the sources send, of any length."""
+
+    def start(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> "Waitable":
+        """As `exchange`, but return at once; the memory is free again after `wait`."""
+
+
+class Waitable(Protocol):
+    """Messages under way."""
+
+    def wait(self) -> None:
+        """Return when all have arrived."""
+
+
+def _no_clock(phase: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class StepContext:
+    """The step of a unit: what a sparsifier may know beside the tensor it selects from."""
+
+    tensor: str
+    step: int
+    seed: int
+    comm: Communicator
+    density: float | None = None  # a warm-up schedule's, in place of a piece's own
+    shapes: tuple[tuple[int, ...], ...] = ()  # of the unit's tensors, in their order
+    phase: Callable[[str], AbstractContextManager[None]] = field(default=_no_clock)
+
+    def stream(self, purpose: str, shared: bool = True) -> int:
+        """The seed for `purpose` here and now; not `shared` means one of its own for each rank."""
+        return stream_seed(
+            self.seed, self.step, self.tensor, purpose, None if shared else self.comm.rank
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeContext(StepContext):
+    """The exchange of a unit: what collectives and codecs may know beside the selection."""
+
+    out: Tensor | None = None  # flat; a collective may build a dense total here once it has encoded
+    cleared: bool = False  # `out` is all zeros already
+    memory: State = field(default_factory=dict)  # what a collective remembers of the unit
+    source: Tensor | None = None  # flat; what the selection was made from, if that is what travels
+    selected_density: float | None = None  # the sparsifier's own, for a collective without one
+
+    @classmethod
+    def of(cls, ctx: StepContext, **more: Any) -> Self:
+        """The exchange of the step that `ctx` describes."""
+        return cls(**{f.name: getattr(ctx, f.name) for f in fields(StepContext)}, **more)
+
+    def pruned_count(self, numel: int, density: float | None) -> int:
+        """k of a collective that prunes: by the schedule, its own density, or the sparsifier's."""
+        own = density if density is not None else self.selected_density
+        return target_count(numel, 1.0 if own is None else own, self.density)
+
+    def output(self, numel: int, like: Tensor, zeroed: bool = True) -> Tensor:
+        """A flat buffer for a dense total: the gradient's own storage where it fits."""
+        if self.out is not None and self.out.numel() == numel and self.out.dtype == like.dtype:
+            return self.out.zero_() if zeroed and not self.cleared else self.out
+        return like.new_zeros(numel) if zeroed else like.new_empty(numel)

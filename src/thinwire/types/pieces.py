@@ -1,0 +1,174 @@
+"""The base class of each role. Subclass it, and what you do not write has its default.
+
+A piece is a frozen dataclass of plain settings with a `name`, by which recipes call it. It is
+found by that name once it is registered: `thinwire.register`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from torch import Tensor
+
+from thinwire.errors import RecipeError
+from thinwire.types.context import ExchangeContext, StepContext
+from thinwire.types.data import Reduced, Selection, Sparse, State, TensorSpec
+
+if TYPE_CHECKING:
+    from thinwire.kernels.lazy_sum import LazySum
+
+CodecKind = Literal["bytes", "linear", "none"]
+"""bytes: payloads to be gathered; linear: payloads that add; none: the dense tensor itself."""
+
+
+class Piece(ABC):  # noqa: B024 - the roles have abstract methods
+    """What all roles share: a name, and settings that can be written down."""
+
+    __slots__ = ()
+
+    name: ClassVar[str] = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The name and the settings, as a recipe in JSON or YAML holds them."""
+        if not self.name:
+            raise RecipeError(f'{self!r} has no name: give its class one, `name = "…"`')
+        return {"name": self.name} | asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+class Sparsifier(Piece):
+    """Chooses which elements travel."""
+
+    __slots__ = ()
+
+    @property
+    def density(self) -> float | None:
+        """The share of the elements that it aims at; None where it has no aim."""
+        return None
+
+    @property
+    def shared(self) -> bool:
+        """Whether all ranks choose the same elements without talking."""
+        return False
+
+    def init(self, spec: TensorSpec) -> State:
+        """What to remember of a unit before its first step."""
+        return {}
+
+    @abstractmethod
+    def select(self, x: Tensor, state: State, ctx: StepContext) -> Selection:
+        """The chosen elements of the flat `x`, with values as they are in `x`."""
+
+    def select_from(self, x: "LazySum", state: State, ctx: StepContext) -> Selection:
+        """As `select`, before `x` is added up: the same elements, bit for bit.
+
+        Worth overriding where adding and selecting can be one pass over memory.
+        """
+        return self.select(x.dense(), state, ctx)
+
+
+class Codec(Piece):
+    """Turns a selection into bytes and back. The bytes can be gathered, not added."""
+
+    __slots__ = ()
+
+    kind: ClassVar[CodecKind] = "bytes"
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the very bits come back."""
+        return False
+
+    @property
+    def keeps_indices(self) -> bool:
+        """Whether the very indices come back, no fewer and no others."""
+        return True
+
+    @abstractmethod
+    def encode(self, s: Selection, ctx: ExchangeContext) -> Tensor:
+        """One uint8 tensor with header and checksum, a multiple of 8 bytes long."""
+
+    @abstractmethod
+    def decode(self, wire: Tensor, ctx: ExchangeContext) -> Selection:
+        """What `encode` was given, up to the value codec's rounding; else `WireFormatError`."""
+
+
+class LinearCodec(Piece):
+    """Turns a selection into a payload that allreduce can add.
+
+    The ranks agree first on the elements that anyone may send; a selection's `numel` is their
+    number, and its indices count among them.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[CodecKind] = "linear"
+
+    @abstractmethod
+    def project(self, s: Sparse, ctx: ExchangeContext) -> Tensor:
+        """A flat payload whose size follows from `s.numel` alone."""
+
+    @abstractmethod
+    def recover(self, total: Tensor, numel: int, ctx: ExchangeContext) -> Tensor:
+        """All `numel` elements of the sum, from the sum of the payloads."""
+
+
+AnyCodec = Codec | LinearCodec | None
+"""A collective's `takes` says which of these it can work with; pipelines see to it."""
+
+
+class Collective(Piece):
+    """Adds up what all ranks selected."""
+
+    __slots__ = ()
+
+    takes: ClassVar[CodecKind] = "bytes"
+    sends_selection: ClassVar[bool] = False  # as it was made: no partial sums, no regions
+    prunes: ClassVar[bool] = False  # to a density, its own or the sparsifier's
+
+    @property
+    def density(self) -> float | None:
+        """The share of the elements that the sum is pruned to; None: as many as are selected."""
+        return None
+
+    @property
+    def conserves(self) -> bool:
+        """Whether all that is not in the total stays with some rank (law 1)."""
+        return True
+
+    def refuse(self, codec: AnyCodec) -> None:
+        """`RecipeError` with the reason for a codec of the right kind that will not do."""
+
+    def without_loss(self) -> "Collective":
+        """The same collective without pruning or rounding, for rows that have no residual."""
+        return self
+
+    @abstractmethod
+    def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
+        """The sum over all ranks, bit-identical on each, and this rank's share of it."""
+
+
+class Feedback(Piece):
+    """Keeps what was not sent."""
+
+    __slots__ = ()
+
+    conserves: ClassVar[bool] = False  # nothing is ever lost (law 1)
+
+    def init(self, spec: TensorSpec) -> State:
+        """What to remember of a unit before its first step."""
+        return {}
+
+    @abstractmethod
+    def before(self, grad: Tensor, state: State) -> Tensor:
+        """The flat tensor to select from. May be a buffer of `state`."""
+
+    def lazy_sum(self, grad: Tensor, state: State, clear: bool) -> "LazySum | None":
+        """What `before` returns, still to be added up; `clear` leaves zeros in `grad`.
+
+        None where there is nothing to add, or no way to wait with it.
+        """
+        return None
+
+    @abstractmethod
+    def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:
+        """Settle the state and return the update; `mean` is the dense mean over the ranks."""
