@@ -54,7 +54,7 @@ def test_a_density_that_is_no_share(recipe, density):
         tw.Synchronizer({"recipe": recipe, "density": density})
 
 
-@pytest.mark.parametrize("name", ["topkk", "", "TOPK", "dense "])
+@pytest.mark.parametrize("name", ["topkk", "", "TOPK", "ok_topk"])
 def test_an_unknown_recipe_is_named_beside_those_there_are(name):
     with pytest.raises(tw.RecipeError, match=re.escape(repr(name))) as error:
         tw.recipe(name)

@@ -1,9 +1,14 @@
-"""Codecs by name and by id."""
+"""Pieces by name and by id, and those of third parties."""
+
+import dataclasses
 
 import pytest
+import torch
 
+import thinwire as tw
 from support.codec.cases import LEFT_OUT, at_hand
 from thinwire.codec import Bf16Value, RawIndex
+from thinwire.cookbook import registry
 from thinwire.cookbook.registry import piece_by_id, pieces
 from thinwire.errors import WireFormatError
 from thinwire.types import IndexCodec, ValueCodec
@@ -46,3 +51,74 @@ def test_by_id() -> None:
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_a_codec_without_its_package_is_not_tried(name: str) -> None:
     pytest.skip(LEFT_OUT[name])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class First(tw.Sparsifier):
+    """The first elements."""
+
+    name = "first"
+
+    count: int = 1
+
+    def select(self, x, state, ctx):
+        indices = torch.arange(min(self.count, x.numel()))
+        return tw.Sparse(indices, x[indices], x.numel())
+
+
+@pytest.fixture
+def clean():
+    """A registry that forgets what the test registers."""
+    before = {role: dict(known) for role, known in registry._registered.items()}
+    yield
+    registry._registered.clear()
+    registry._registered.update(before)
+
+
+def test_a_registered_piece_is_parsed_printed_and_saved(clean) -> None:
+    assert tw.register(First) is First
+    recipe = tw.recipe("first(3) | raw | allgather | residual")
+    assert recipe.sparsifier == First(3)
+    assert "First(count=3)" in repr(recipe)
+    assert recipe.to_dict()["sparsifier"] == {"name": "first", "count": 3}
+    assert tw.recipe(recipe.to_dict()) == recipe
+    tw.register(First)  # again, as a module that is imported twice may do
+
+
+def test_what_is_no_piece_is_refused(clean) -> None:
+    with pytest.raises(tw.RecipeError, match="must be a subclass of one of Sparsifier"):
+        tw.register(int)
+    with pytest.raises(tw.RecipeError, match="First2 must be a dataclass"):
+        tw.register(type("First2", (tw.Sparsifier,), {"name": "first2"}))
+    unnamed = dataclasses.make_dataclass("Unnamed", [], bases=(First,), frozen=True)
+    unnamed.name = ""
+    with pytest.raises(tw.RecipeError, match="Unnamed has no name"):
+        tw.register(unnamed)
+
+
+def test_a_name_or_an_id_that_is_taken_is_refused(clean) -> None:
+    thief = dataclasses.make_dataclass("Thief", [], bases=(First,), frozen=True)
+    thief.name = "topk"
+    with pytest.raises(
+        tw.RecipeError, match=r"'topk' exists already: thinwire\.sparsify\.topk\.TopK"
+    ):
+        tw.register(thief)
+    for id in (3, 1000):
+        value = dataclasses.make_dataclass("Value", [], bases=(Bf16Value,), frozen=True)
+        value.name, value.id = "mine", id
+        with pytest.raises(tw.RecipeError, match=f"id={id} of the value codec 'mine'"):
+            tw.register(value)
+
+
+def test_an_unnamed_piece_can_be_used_but_not_saved() -> None:
+    unnamed = dataclasses.make_dataclass("Unnamed", [], bases=(First,), frozen=True)
+    unnamed.name = ""
+    with pytest.raises(tw.RecipeError, match="has no name"):
+        tw.Pipeline(unnamed()).to_dict()
+
+
+def test_old_names_still_work_and_say_so() -> None:
+    with pytest.warns(DeprecationWarning, match=r"thinwire\.recipe"):
+        pipeline = tw.resolve("topk(0.02)")
+    with pytest.warns(DeprecationWarning, match=r"Pipeline\.to_dict"):
+        assert tw.to_dict(pipeline) == pipeline.to_dict()

@@ -66,6 +66,9 @@ COUNT_IS_RIGHT = {
     "block": _whole_blocks,
 }
 SPARSE = [name for name in BUILD if name not in ("everything", "nonzero")]  # by a density
+for name, piece in pieces("sparsifier").items():  # those of third parties, as they come
+    BUILD.setdefault(name, lambda density, piece=piece: piece())
+    COUNT_IS_RIGHT.setdefault(name, lambda count, k, n: count <= n)
 TAKES_THE_LARGEST = ["topk", "sampled", "reuse", "gaussian"]
 
 # Below and above the size from which exact selection first narrows by a sample.

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import get_args
 
 from torch import Tensor
 
@@ -35,7 +35,7 @@ class CountSketch(LinearCodec):
     be biased, and is refused.
     """
 
-    name: ClassVar[str] = "sketch"
+    name = "sketch"
 
     ratio: float = 0.5  # λ: section 4.1
     rows: int = 3

@@ -1,7 +1,6 @@
 """Allgather of sparse payloads (TopkA): every rank sees every selection and adds them all."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -32,11 +31,11 @@ class AllGather(Collective):
     result is the same, bit for bit.
     """
 
-    name: ClassVar[str] = "allgather"
+    name = "allgather"
 
     batched: bool = True
 
-    sends_selection: ClassVar[bool] = True  # as it was made: no partial sums, no regions
+    sends_selection = True  # as it was made: no partial sums, no regions
 
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)

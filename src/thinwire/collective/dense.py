@@ -1,14 +1,12 @@
 """Dense allreduce: what every compression is measured against."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 from thinwire.settings import check_choice
 from thinwire.types import (
     AnyCodec,
-    CodecKind,
     Collective,
     ExchangeContext,
     Reduced,
@@ -33,11 +31,11 @@ class Dense(Collective):
     the backend is nobody's.
     """
 
-    name: ClassVar[str] = "dense"
+    name = "dense"
 
     dtype: str = "fp32"
 
-    takes: ClassVar[CodecKind] = "none"
+    takes = "none"
 
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, WIRE_DTYPES)

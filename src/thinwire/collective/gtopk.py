@@ -1,7 +1,6 @@
 """gTop-k (Shi et al., ICDCS 2019): the global top-k by a tree."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -43,8 +42,8 @@ class GTopK(Collective):
     - ⊤ is not associative; the tree, and so the result, depends on P alone, never on timing.
     """
 
-    name: ClassVar[str] = "gtopk"
-    prunes: ClassVar[bool] = True
+    name = "gtopk"
+    prunes = True
 
     density: float | None = None  # of the sum; None: as the sparsifier's
     exact: bool = True

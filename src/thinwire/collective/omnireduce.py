@@ -1,7 +1,6 @@
 """OmniReduce (Fei et al., SIGCOMM 2021): only blocks that are not zero travel."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,7 +40,7 @@ class OmniReduce(Collective):
     order, not in order of arrival.
     """
 
-    name: ClassVar[str] = "omnireduce"
+    name = "omnireduce"
 
     block: int = 256  # elements
 

@@ -1,14 +1,12 @@
 """S2 Reducer: agree on which blocks anyone touches, then allreduce a sketch of what is in them."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from thinwire.collective._blocks import total_of
 from thinwire.collective.touched import agree
 from thinwire.settings import check_integer
 from thinwire.types import (
     AnyCodec,
-    CodecKind,
     Collective,
     ExchangeContext,
     LinearCodec,
@@ -34,11 +32,11 @@ class SketchAllReduce(Collective):
     which ranks do not share; and large bitmaps give way to lists of blocks (`touched`).
     """
 
-    name: ClassVar[str] = "sketch-allreduce"
+    name = "sketch-allreduce"
 
     block: int = 64  # as in UnionAllReduce
 
-    takes: ClassVar[CodecKind] = "linear"
+    takes = "linear"
 
     @property
     def conserves(self) -> bool:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -37,7 +36,7 @@ class SparCML(Collective):
     threshold δ = N·v/(c+v) knows only raw indices (c bytes) and values (v bytes).
     """
 
-    name: ClassVar[str] = "sparcml"
+    name = "sparcml"
 
     dense_above: float | None = None
 

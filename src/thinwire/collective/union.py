@@ -1,7 +1,6 @@
 """Union allreduce: agree on which blocks anyone touches, then one dense allreduce over these."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -9,7 +8,7 @@ from thinwire.collective._blocks import total_of
 from thinwire.collective.dense import Dense
 from thinwire.collective.touched import agree
 from thinwire.settings import check_integer
-from thinwire.types import AnyCodec, CodecKind, Collective, ExchangeContext, Reduced, Selection
+from thinwire.types import AnyCodec, Collective, ExchangeContext, Reduced, Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +22,12 @@ class UnionAllReduce(Collective):
     "fp16" and "bf16" round as in `Dense`.
     """
 
-    name: ClassVar[str] = "union"
+    name = "union"
 
     block: int = 64  # one bit of bitmap for 2048 of values
     dtype: str = "fp32"
 
-    takes: ClassVar[CodecKind] = "none"
+    takes = "none"
 
     def __post_init__(self) -> None:
         check_integer("block", self.block, 1)

@@ -19,7 +19,7 @@ from thinwire.schedule import WarmUp
 
 ORDER = ("sparsifier", "codec", "collective", "feedback")
 _IN_WORDS = {"index": "index codec", "value": "value codec", "linear": "codec"}
-_CALL = re.compile(r"\s*([A-Za-z0-9_-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_CALL = re.compile(r"\s*([A-Za-z0-9_-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 
 def parse(given: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ A package brings pieces by an entry point of the group "thinwire.pieces" that na
 
 import dataclasses
 from collections.abc import Mapping
-from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -44,6 +43,7 @@ ROLES: dict[str, tuple[type[Piece], tuple[type[Piece], ...]]] = {
 
 P = TypeVar("P", bound=type[Piece])
 _registered: dict[str, dict[str, type[Piece]]] = {role: {} for role in ROLES}
+_loaded = False
 
 
 def pieces(role: str) -> Mapping[str, Any]:
@@ -58,21 +58,6 @@ def register(piece: P) -> P:
     The piece is a frozen dataclass that subclasses the base class of its role; its name must be
     new in that role, and so must the `id` of an index or value codec be, from 128 to 255.
     """
-    _load_entry_points()
-    return _register(piece)
-
-
-def piece_by_id(role: str, id: int) -> Any:
-    """The index or value codec that a wire calls `id`."""
-    known = pieces(role)
-    for piece in known.values():
-        if piece.id == id:
-            return piece
-    ids = {name: piece.id for name, piece in known.items()}
-    raise WireFormatError(f"{role} codec id {id} is unknown; known: {ids}")
-
-
-def _register(piece: P) -> P:
     role = _role_of(piece)
     known = {p.name: p for p in ROLES[role][1]} | _registered[role]
     if not piece.name:
@@ -93,6 +78,16 @@ def _register(piece: P) -> P:
     return piece
 
 
+def piece_by_id(role: str, id: int) -> Any:
+    """The index or value codec that a wire calls `id`."""
+    known = pieces(role)
+    for piece in known.values():
+        if piece.id == id:
+            return piece
+    ids = {name: piece.id for name, piece in known.items()}
+    raise WireFormatError(f"{role} codec id {id} is unknown; known: {ids}")
+
+
 def _role_of(piece: Any) -> str:
     is_class = isinstance(piece, type)
     roles = [r for r, (base, _) in ROLES.items() if is_class and issubclass(piece, base)]
@@ -104,10 +99,13 @@ def _role_of(piece: Any) -> str:
     return roles[0]
 
 
-@cache
 def _load_entry_points() -> None:
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True  # first, because what is loaded may build recipes itself
     for entry in entry_points(group=GROUP):
         try:
-            _register(entry.load())
+            register(entry.load())
         except Exception as error:
             raise RecipeError(f"the entry point {entry.name} = {entry.value}: {error}") from error

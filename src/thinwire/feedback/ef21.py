@@ -1,7 +1,6 @@
 """EF21 (Richtárik, Sokolov and Fatkhullin, 2021): send how the gradient changed."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ class Ef21(Feedback):
     contractive selection brings the estimate closer to the gradient.
     """
 
-    name: ClassVar[str] = "ef21"
+    name = "ef21"
 
     def init(self, spec: TensorSpec) -> State:
         def zeros() -> Tensor:

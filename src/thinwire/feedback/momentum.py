@@ -1,7 +1,6 @@
 """Momentum correction (DGC, sections 3.1 and 3.2), DRAGONN's error feedback."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,13 +24,13 @@ class Momentum(Feedback):
     was already counted in v.
     """
 
-    name: ClassVar[str] = "momentum"
+    name = "momentum"
 
     factor: float = 0.9
     masking: bool = True
     clip_norm: float | None = None
 
-    conserves: ClassVar[bool] = True
+    conserves = True
 
     def __post_init__(self) -> None:
         check_range("factor", self.factor, 0, 1, open_high=True)

@@ -1,7 +1,6 @@
 """No feedback: what is not sent is lost."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -12,7 +11,7 @@ from thinwire.types import Feedback, Reduced, State
 class NoFeedback(Feedback):
     """For recipes that send everything, or whose rounding is unbiased."""
 
-    name: ClassVar[str] = "none"
+    name = "none"
 
     def before(self, grad: Tensor, state: State) -> Tensor:
         return grad

@@ -1,7 +1,6 @@
 """Residual error feedback: what is not delivered is added to the next gradient."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,9 +21,9 @@ class Residual(Feedback):
     once and writes the residual once; settling touches only the delivered elements.
     """
 
-    name: ClassVar[str] = "residual"
+    name = "residual"
 
-    conserves: ClassVar[bool] = True
+    conserves = True
 
     def init(self, spec: TensorSpec) -> State:
         return {"residual": torch.zeros(spec.numel, dtype=spec.accumulator, device=spec.device)}

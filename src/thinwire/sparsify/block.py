@@ -1,7 +1,6 @@
 """Block top-k: whole blocks by their norm."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -18,7 +17,7 @@ class BlockTopK(OnePass):
     S2 Reducer, section 2.2, there with 1/32 of the blocks. The last block may be short.
     """
 
-    name: ClassVar[str] = "block"
+    name = "block"
 
     density: float = 0.01
     block: int = 256

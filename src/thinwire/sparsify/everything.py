@@ -1,7 +1,6 @@
 """Everything: the dense recipes' sparsifier."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -12,7 +11,7 @@ from thinwire.types import Selection, Sparsifier, State, StepContext
 class Everything(Sparsifier):
     """Selects all elements: the flat tensor itself, with no indices to send. Not a copy."""
 
-    name: ClassVar[str] = "everything"
+    name = "everything"
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Selection:
         """`x` itself."""

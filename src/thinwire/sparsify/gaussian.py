@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -32,7 +31,7 @@ class GaussianK(Sparsifier):
     - `max_adjustments` bounds the rounds; then the exact k largest are taken.
     """
 
-    name: ClassVar[str] = "gaussian"
+    name = "gaussian"
 
     density: float = 0.01
     low: float = 0.75

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from thinwire.kernels.lazy_sum import LazySum
 from thinwire.settings import check_density, check_range, target_count
@@ -24,7 +23,7 @@ class HashedSlots(OnePass):
     slots are left out, where the paper sends them as (0, 0).
     """
 
-    name: ClassVar[str] = "hashed"
+    name = "hashed"
 
     density: float = 0.001
     slots: float = 1.0  # for each of the k: m/k

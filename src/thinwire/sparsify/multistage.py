@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -31,7 +30,7 @@ class MultiStage(Sparsifier):
       largest are taken instead.
     """
 
-    name: ClassVar[str] = "multistage"
+    name = "multistage"
 
     density: float = 0.01
     stages: int = 30

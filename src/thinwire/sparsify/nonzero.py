@@ -1,7 +1,6 @@
 """Nonzero: for gradients that are sparse as they come."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -18,7 +17,7 @@ class Nonzero(Sparsifier):
     that loses nothing, or no feedback, where the zeros are to stay.
     """
 
-    name: ClassVar[str] = "nonzero"
+    name = "nonzero"
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """The non-zero elements of `x`."""

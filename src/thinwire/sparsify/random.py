@@ -1,7 +1,6 @@
 """Random-k."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ class RandomK(Sparsifier):
     residual feedback that would send the same gradient more than once, so it is off by default.
     """
 
-    name: ClassVar[str] = "random"
+    name = "random"
 
     density: float = 0.01
     shared: bool = True

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -31,7 +30,7 @@ class ReusedThreshold(OnePass):
     stays in the residual.
     """
 
-    name: ClassVar[str] = "reuse"
+    name = "reuse"
 
     density: float = 0.01
     interval: int = 32  # τ': Ok-Topk, section 5.2; 128 for BERT

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -36,7 +35,7 @@ class SampledThreshold(OnePass):
     was missing.
     """
 
-    name: ClassVar[str] = "sampled"
+    name = "sampled"
 
     density: float = 0.01
     sample: float = 0.01  # share of the elements looked at; DGC: 0.1 % to 1 %

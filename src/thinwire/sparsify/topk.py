@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,7 +30,7 @@ class TopK(OnePass):
     threshold: the gap follows the number of candidates, on the device.
     """
 
-    name: ClassVar[str] = "topk"
+    name = "topk"
 
     density: float = 0.01
 

@@ -3,7 +3,7 @@
 import struct
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,8 +41,8 @@ class AnsIndex(AscendingIndex):
     byte for every 1,024 indices. No indices, no bytes.
     """
 
-    id: ClassVar[int] = 12
-    name: ClassVar[str] = "ans"
+    id = 12
+    name = "ans"
 
     def __post_init__(self) -> None:
         optional("constriction", self.name)

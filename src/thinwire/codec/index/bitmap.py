@@ -1,7 +1,6 @@
 """One bit a row, whatever the density."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -22,8 +21,8 @@ class BitmapIndex(AscendingIndex):
     Part: the bits in 64-bit words, row 0 in the lowest bit of the first byte.
     """
 
-    id: ClassVar[int] = 5
-    name: ClassVar[str] = "bitmap"
+    id = 5
+    name = "bitmap"
 
     def _encode(self, indices: Tensor, rows: int) -> Tensor:
         refuse_rows(rows, RecipeError)

@@ -3,7 +3,7 @@
 import math
 import struct
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.bitmap import count_bits, words_for
 from thinwire.kernels.bloom import MOST_BITS, Filter, drawn_order, insert, positives, resolve
 from thinwire.kernels.checksum import checksum
+from thinwire.settings import check_choice, check_range
 from thinwire.types import IndexCodec
 
 Policy = Literal["naive", "p0", "p1", "p2", "leftmost"]
@@ -51,18 +52,16 @@ class BloomIndex(IndexCodec):
     and two zero bytes.
     """
 
-    id: ClassVar[int] = 9
-    name: ClassVar[str] = "bloom"
-    lossless: ClassVar[bool] = False
+    id = 9
+    name = "bloom"
+    lossless = False
 
     policy: Policy = "p0"
     fpr: float = 0.001
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise RecipeError(f"policy={self.policy!r} must be one of {', '.join(POLICIES)}")
-        if not 2.0**-_MOST_HASHES <= self.fpr < 1:
-            raise RecipeError(f"fpr={self.fpr} must be in [2^-{_MOST_HASHES}, 1)")
+        check_choice("policy", self.policy, POLICIES)
+        check_range("fpr", self.fpr, 2.0**-_MOST_HASHES, 1, open_high=True)
 
     def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
         """The filter; the order of the indices is lost."""

@@ -1,7 +1,6 @@
 """Low bits as they are, high bits in unary: a size that depends on nothing but the counts."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -24,8 +23,8 @@ class EliasFanoIndex(AscendingIndex):
     Part: 64-bit words of low bits, then 64-bit words of the vector (see `kernels.elias_fano`).
     """
 
-    id: ClassVar[int] = 4
-    name: ClassVar[str] = "elias_fano"
+    id = 4
+    name = "elias_fano"
 
     def _encode(self, indices: Tensor, rows: int) -> Tensor:
         check_on_cpu(indices, rows)

@@ -1,7 +1,6 @@
 """The gaps between indices in Huffman's code: close to the entropy of any distribution of gaps."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -29,8 +28,8 @@ class HuffmanIndex(AscendingIndex):
     the low half of the first byte; then one byte, how many lengths there are.
     """
 
-    id: ClassVar[int] = 8
-    name: ClassVar[str] = "huffman"
+    id = 8
+    name = "huffman"
 
     def _encode(self, indices: Tensor, rows: int) -> Tensor:
         gaps = to_gaps(indices, rows)

@@ -2,7 +2,6 @@
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +16,8 @@ from thinwire.codec.index.ascending import (
     without_proof,
 )
 from thinwire.codec.value.lossless import as_part
-from thinwire.errors import RecipeError, WireFormatError
+from thinwire.errors import WireFormatError
+from thinwire.settings import check_integer
 
 _LENGTH = struct.Struct("<Q")
 
@@ -34,14 +34,13 @@ class PcoIndex(AscendingIndex):
     these are less than a byte for every 1,024 indices. No indices, no file.
     """
 
-    id: ClassVar[int] = 10
-    name: ClassVar[str] = "pco"
+    id = 10
+    name = "pco"
 
     level: int = 8
 
     def __post_init__(self) -> None:
-        if not 0 <= self.level <= 12:
-            raise RecipeError(f"level={self.level} must be in 0 … 12")
+        check_integer("level", self.level, 0, 12)
         optional("pcodec.standalone", self.name)
 
     def _encode(self, indices: Tensor, rows: int) -> Tensor:

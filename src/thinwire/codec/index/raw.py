@@ -1,7 +1,6 @@
 """Indices as they are, in the narrowest of three integer types."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,8 +17,8 @@ class RawIndex(IndexCodec):
     DeepReduce's "bypass" of index compression (section 3). Two-byte indices are unsigned.
     """
 
-    id: ClassVar[int] = 1
-    name: ClassVar[str] = "raw"
+    id = 1
+    name = "raw"
 
     def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
         """The indices in the narrowest type that holds every row's."""

@@ -1,7 +1,6 @@
 """Two bytes an index: where it is in its region, and how many each region has."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -29,8 +28,8 @@ class RegionalIndex(AscendingIndex):
     Part: a count for each region (32 bits; 64 in larger regions), then an offset for each index.
     """
 
-    id: ClassVar[int] = 2
-    name: ClassVar[str] = "regional"
+    id = 2
+    name = "regional"
 
     def _encode(self, indices: Tensor, rows: int) -> Tensor:
         check_on_cpu(indices, rows)

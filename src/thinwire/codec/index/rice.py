@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,8 +33,8 @@ class RiceIndex(AscendingIndex):
     words.
     """
 
-    id: ClassVar[int] = 3
-    name: ClassVar[str] = "rice"
+    id = 3
+    name = "rice"
 
     def _encode(self, indices: Tensor, rows: int) -> Tensor:
         low_bits = best_low_bits(indices.numel(), rows)

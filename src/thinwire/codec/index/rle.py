@@ -1,7 +1,6 @@
 """Run lengths over the bitmap: for indices that come in runs."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,8 +22,8 @@ class RleIndex(AscendingIndex):
     second run of zeros, and so on. Zeros after the last one are not written.
     """
 
-    id: ClassVar[int] = 7
-    name: ClassVar[str] = "rle"
+    id = 7
+    name = "rle"
 
     def _encode(self, indices: Tensor, rows: int) -> Tensor:
         steps = indices.diff()

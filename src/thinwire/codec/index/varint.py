@@ -1,7 +1,6 @@
 """The gaps between indices, in as few bytes each as they need."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -21,8 +20,8 @@ class VarintIndex(AscendingIndex):
     Part: the gaps, one after the other; see `kernels.varint`.
     """
 
-    id: ClassVar[int] = 6
-    name: ClassVar[str] = "varint"
+    id = 6
+    name = "varint"
 
     def _encode(self, indices: Tensor, rows: int) -> Tensor:
         return varint.encode(to_gaps(indices, rows))

@@ -2,7 +2,6 @@
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,7 +10,8 @@ from thinwire.codec.extras import optional
 from thinwire.codec.index.ascending import AscendingIndex
 from thinwire.codec.index.varint import VarintIndex
 from thinwire.codec.value.lossless import as_part, unpacked
-from thinwire.errors import RecipeError, WireFormatError
+from thinwire.errors import WireFormatError
+from thinwire.settings import check_integer
 
 _LENGTH = struct.Struct("<Q")
 _MOST_BYTES = 10  # of a gap below 2^63
@@ -29,14 +29,13 @@ class ZstdIndex(AscendingIndex):
     Part: the frame, and how many bytes are in it (u64).
     """
 
-    id: ClassVar[int] = 11
-    name: ClassVar[str] = "zstd"
+    id = 11
+    name = "zstd"
 
     level: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.level <= 19:
-            raise RecipeError(f"level={self.level} must be in 1 … 19")
+        check_integer("level", self.level, 1, 19)
         optional("zstandard", self.name)
 
     def _encode(self, indices: Tensor, rows: int) -> Tensor:

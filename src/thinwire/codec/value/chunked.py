@@ -1,17 +1,18 @@
 """A few bits a value: an even grid from -scale to +scale, one scale for each chunk."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from thinwire.codec.value.chunks import check_chunk, join, take_apart
-from thinwire.errors import RecipeError, WireFormatError
+from thinwire.errors import WireFormatError
 from thinwire.kernels.chunk_codes import from_points, to_points
 from thinwire.kernels.chunk_codes.chunks import each_value, in_chunks
 from thinwire.kernels.chunk_codes.reference import points_of
 from thinwire.kernels.pack_bits import check_packed, pack_bits
+from thinwire.settings import check_choice
 from thinwire.types import ValueCodec
 
 Rounding = Literal["nearest", "stochastic"]
@@ -43,19 +44,17 @@ class ChunkedValue(ValueCodec):
     is the sender's own affair.
     """
 
-    id: ClassVar[int] = 10
-    name: ClassVar[str] = "chunked"
+    id = 10
+    name = "chunked"
 
     bits: int = 8
     chunk: int = 512
     rounding: Rounding = "nearest"
 
     def __post_init__(self) -> None:
-        if self.bits not in WIDTHS:
-            raise RecipeError(f"bits={self.bits} must be one of {WIDTHS}")
+        check_choice("bits", self.bits, WIDTHS)
         check_chunk("chunk", self.chunk)
-        if self.rounding not in ROUNDINGS:
-            raise RecipeError(f"rounding={self.rounding!r} must be one of {ROUNDINGS}")
+        check_choice("rounding", self.rounding, ROUNDINGS)
 
     @property
     def unbiased(self) -> bool:

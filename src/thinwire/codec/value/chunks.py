@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.parts import as_bytes
-from thinwire.errors import RecipeError, WireFormatError
+from thinwire.errors import WireFormatError
+from thinwire.settings import check_integer
 
 _SETTINGS = struct.Struct("<BBHI")
 
@@ -29,8 +30,7 @@ class Opened:
 
 def check_chunk(name: str, chunk: int) -> None:
     """Refuse a setting that the wire has no room for."""
-    if not 1 <= chunk < 2**32:
-        raise RecipeError(f"{name}={chunk} must be in 1 … 2^32 - 1")
+    check_integer(name, chunk, 1, 2**32 - 1)
 
 
 def join(first: int, second: int, chunk: int, scales: Tensor, body: Tensor) -> Tensor:

@@ -23,9 +23,9 @@ class DeflateValue(ValueCodec):
     Part: the stream.
     """
 
-    id: ClassVar[int] = 8
-    name: ClassVar[str] = "deflate"
-    lossless: ClassVar[bool] = True
+    id = 8
+    name = "deflate"
+    lossless = True
     unbiased: ClassVar[bool] = True
 
     def encode(self, values: Tensor, seed: int) -> Tensor:

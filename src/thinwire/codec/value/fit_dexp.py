@@ -3,7 +3,6 @@
 import math
 import struct
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -40,8 +39,8 @@ class FitDexpValue(FittedValue):
     Formula: a, r, c, s as float64.
     """
 
-    id: ClassVar[int] = 13
-    name: ClassVar[str] = "fit_dexp"
+    id = 13
+    name = "fit_dexp"
 
     def fit(self, curve: Tensor) -> Tensor:
         """The four numbers."""

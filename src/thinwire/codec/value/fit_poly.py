@@ -2,15 +2,15 @@
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
 from thinwire.codec.value.fitted import FittedValue
-from thinwire.errors import RecipeError, WireFormatError
+from thinwire.errors import WireFormatError
 from thinwire.kernels.poly_fit import evaluate, project, split
+from thinwire.settings import check_integer
 
 _SHAPE = struct.Struct("<BBH")  # degree, pieces, zero
 _MOST_DEGREE = 15
@@ -33,17 +33,15 @@ class FitPolyValue(FittedValue):
     coefficients, piece by piece.
     """
 
-    id: ClassVar[int] = 12
-    name: ClassVar[str] = "fit_poly"
+    id = 12
+    name = "fit_poly"
 
     degree: int = 5
     pieces: int = 8
 
     def __post_init__(self) -> None:
-        if not 0 <= self.degree <= _MOST_DEGREE:
-            raise RecipeError(f"degree={self.degree} must be in 0 … {_MOST_DEGREE}")
-        if not 1 <= self.pieces <= _MOST_PIECES:
-            raise RecipeError(f"pieces={self.pieces} must be in 1 … {_MOST_PIECES}")
+        check_integer("degree", self.degree, 0, _MOST_DEGREE)
+        check_integer("pieces", self.pieces, 1, _MOST_PIECES)
 
     def fit(self, curve: Tensor) -> Tensor:
         """The shape, the lengths and the coefficients."""

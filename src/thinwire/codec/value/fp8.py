@@ -1,14 +1,14 @@
 """Values in eight bits of floating point, under a scale for each chunk."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
 from thinwire.codec.value.chunks import check_chunk, join, take_apart
-from thinwire.errors import RecipeError, WireFormatError
+from thinwire.errors import WireFormatError
 from thinwire.kernels.chunk_codes.chunks import (
     LARGEST,
     each_value,
@@ -16,6 +16,7 @@ from thinwire.kernels.chunk_codes.chunks import (
     largest_magnitudes,
     shares,
 )
+from thinwire.settings import check_choice
 from thinwire.types import ValueCodec
 
 Format = Literal["e4m3", "e5m2"]
@@ -39,15 +40,14 @@ class Fp8Value(ValueCodec):
     value, never the code of a NaN or Inf.
     """
 
-    id: ClassVar[int] = 7
-    name: ClassVar[str] = "fp8"
+    id = 7
+    name = "fp8"
 
     format: Format = "e4m3"
     chunk: int = 512
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise RecipeError(f"format={self.format!r} must be one of {FORMATS}")
+        check_choice("format", self.format, FORMATS)
         check_chunk("chunk", self.chunk)
 
     def encode(self, values: Tensor, seed: int) -> Tensor:

@@ -48,8 +48,8 @@ class HalfValue(ValueCodec):
 class Fp16Value(HalfValue):
     """IEEE half precision: 11 significant bits, up to ±65504."""
 
-    id: ClassVar[int] = 2
-    name: ClassVar[str] = "fp16"
+    id = 2
+    name = "fp16"
     half: ClassVar[torch.dtype] = torch.float16
 
 
@@ -57,6 +57,6 @@ class Fp16Value(HalfValue):
 class Bf16Value(HalfValue):
     """bfloat16: 8 significant bits, the range of float32."""
 
-    id: ClassVar[int] = 3
-    name: ClassVar[str] = "bf16"
+    id = 3
+    name = "bf16"
     half: ClassVar[torch.dtype] = torch.bfloat16

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.value.chunks import check_chunk, join, take_apart
-from thinwire.errors import RecipeError, WireFormatError
+from thinwire.errors import WireFormatError
 from thinwire.kernels.chunk_codes import Norm, from_levels, to_levels
 from thinwire.kernels.chunk_codes.chunks import LARGEST, each_value, in_chunks
 from thinwire.kernels.chunk_codes.reference import norms_of
 from thinwire.kernels.pack_bits import MOST_BITS, check_packed, pack_bits
+from thinwire.settings import check_choice, check_integer
 from thinwire.types import ValueCodec
 
 _NORMS: tuple[Norm, ...] = ("l2", "max")
@@ -36,8 +37,8 @@ class QsgdValue(ValueCodec):
     then a code for each value: sign·level + s.
     """
 
-    id: ClassVar[int] = 6
-    name: ClassVar[str] = "qsgd"
+    id = 6
+    name = "qsgd"
     unbiased: ClassVar[bool] = True
 
     bits: int = 8
@@ -45,11 +46,9 @@ class QsgdValue(ValueCodec):
     norm: Norm = "l2"
 
     def __post_init__(self) -> None:
-        if not 2 <= self.bits <= MOST_BITS:
-            raise RecipeError(f"bits={self.bits} must be in 2 … {MOST_BITS}")
+        check_integer("bits", self.bits, 2, MOST_BITS)
         check_chunk("bucket", self.bucket)
-        if self.norm not in _NORMS:
-            raise RecipeError(f"norm={self.norm!r} must be one of {_NORMS}")
+        check_choice("norm", self.norm, _NORMS)
 
     @property
     def levels(self) -> int:

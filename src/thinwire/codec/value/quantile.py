@@ -2,16 +2,16 @@
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
-from thinwire.errors import RecipeError, WireFormatError
+from thinwire.errors import WireFormatError
 from thinwire.kernels._numeric import row_sums
 from thinwire.kernels.pack_bits import MOST_BITS, pack_bits, packed_bytes, unpack_bits
 from thinwire.kernels.sort_ranks import sort_ranks
+from thinwire.settings import check_integer
 from thinwire.types import ValueCodec
 
 _SETTINGS = struct.Struct("<B7x")
@@ -38,14 +38,14 @@ class QuantileValue(ValueCodec):
     where a bucket is not used; then the bucket of each value.
     """
 
-    id: ClassVar[int] = 11
-    name: ClassVar[str] = "quantile"
+    id = 11
+    name = "quantile"
 
     bits: int = 6
 
     def __post_init__(self) -> None:
-        if not 2 <= self.bits <= MOST_BITS:  # below two, a sign or the zeros would have no bucket
-            raise RecipeError(f"bits={self.bits} must be in 2 … {MOST_BITS}")
+        # below two, a sign or the zeros would have no bucket
+        check_integer("bits", self.bits, 2, MOST_BITS)
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """The settings, the means and the buckets."""

@@ -14,9 +14,9 @@ from thinwire.types import ValueCodec
 class RawValue(ValueCodec):
     """The values' own bytes, lossless; decoding is a view."""
 
-    id: ClassVar[int] = 1
-    name: ClassVar[str] = "raw"
-    lossless: ClassVar[bool] = True
+    id = 1
+    name = "raw"
+    lossless = True
     unbiased: ClassVar[bool] = True
 
     def encode(self, values: Tensor, seed: int) -> Tensor:

@@ -1,7 +1,6 @@
 """One bit a value: the sign, and one scale for all."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,8 +25,8 @@ class SignValue(ValueCodec):
     Part: the scale as float64, then the bits, 1 for negative.
     """
 
-    id: ClassVar[int] = 4
-    name: ClassVar[str] = "sign"
+    id = 4
+    name = "sign"
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """The scale and the signs."""

@@ -30,8 +30,8 @@ class TernValue(ValueCodec):
     Part: m as float64, then the bytes; digits 0, 1, 2 stand for 0, +m, -m, lowest place first.
     """
 
-    id: ClassVar[int] = 5
-    name: ClassVar[str] = "tern"
+    id = 5
+    name = "tern"
     unbiased: ClassVar[bool] = True
 
     def encode(self, values: Tensor, seed: int) -> Tensor:

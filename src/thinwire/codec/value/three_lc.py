@@ -1,15 +1,15 @@
 """3LC: three values, five to a byte, and runs of zeros as one byte."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from thinwire.codec.parts import as_bytes
-from thinwire.errors import RecipeError, WireFormatError
+from thinwire.errors import WireFormatError
 from thinwire.kernels._numeric import saturate
+from thinwire.settings import check_range
 from thinwire.types import ValueCodec
 
 TRITS = 5
@@ -34,14 +34,13 @@ class ThreeLcValue(ValueCodec):
     Part: m as float64, then the bytes.
     """
 
-    id: ClassVar[int] = 14
-    name: ClassVar[str] = "3lc"
+    id = 14
+    name = "3lc"
 
     sparsity: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.sparsity < 2:
-            raise RecipeError(f"sparsity={self.sparsity} must be in [1, 2)")
+        check_range("sparsity", self.sparsity, 1, 2, open_high=True)
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """The scale, and the bytes with runs of zeros made short."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from thinwire.codec.extras import optional
 from thinwire.codec.value.lossless import as_part, from_planes, to_planes, unpacked
-from thinwire.errors import RecipeError
+from thinwire.settings import check_integer
 from thinwire.types import ValueCodec
 
 _MOST_WINDOW = 1 << 23  # what level 19 takes, and the most that RFC 8878 asks a decoder to have
@@ -24,16 +24,15 @@ class ZstdValue(ValueCodec):
     Part: the frame.
     """
 
-    id: ClassVar[int] = 9
-    name: ClassVar[str] = "zstd"
-    lossless: ClassVar[bool] = True
+    id = 9
+    name = "zstd"
+    lossless = True
     unbiased: ClassVar[bool] = True
 
     level: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.level <= 19:
-            raise RecipeError(f"level={self.level} must be in 1 … 19")
+        check_integer("level", self.level, 1, 19)
         optional("zstandard", self.name)
 
     def encode(self, values: Tensor, seed: int) -> Tensor:

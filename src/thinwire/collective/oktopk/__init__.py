@@ -5,7 +5,7 @@ Li and Hoefler, "Near-optimal sparse allreduce for distributed deep learning", P
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -75,8 +75,8 @@ class OkTopK(Collective):
     threshold, about P KiB for each round of the boundaries.
     """
 
-    name: ClassVar[str] = "ok-topk"
-    prunes: ClassVar[bool] = True
+    name = "ok-topk"
+    prunes = True
 
     density: float | None = None  # of the sum; None: as the sparsifier's
     boundary_interval: int = 64  # τ: section 3.1.1
