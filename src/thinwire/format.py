@@ -19,6 +19,15 @@ def duration(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns" if seconds else "0"
 
 
+def optional(value: float | None, form: str) -> str:
+    """Nothing where there is no value."""
+    return "" if value is None else f"{value:{form}}"
+
+
+def milliseconds(seconds: float | None) -> str:
+    return optional(None if seconds is None else 1000 * seconds, ".1f")
+
+
 def rate(megabits: float) -> str:
     return f"{megabits / 1000:g} Gbit/s" if megabits >= 1000 else f"{megabits:g} Mbit/s"
 

@@ -65,6 +65,10 @@ def test_a_place_that_cannot_be_written_is_one_line_that_names_it(
         ("bench codecs --n 0", "--n: '0' is not a number of elements"),
         ("bench codecs --steps 0", "--steps: '0' is not a whole number"),
         ("bench kernels --device tpu", "device='tpu'"),
+        ("bench kernels --threads 99999 --ops checksum", "threads=99999"),
+        ("bench sync --check maybe --rates none", "check='maybe' must be"),
+        ("simulate --workers 1..100000000", "at most 1,048,576"),
+        ("recipes --json /", "/: Is a directory"),
         ("plan resnet51", "unknown model 'resnet51'"),
         ("report nosuch.json", "nosuch.json: No such file"),
     ],
@@ -75,6 +79,15 @@ def test_wrong_input_is_one_line_that_names_it(
     assert fails(command.split(), monkeypatch) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("thinwire: ") and reason in line
+
+
+@pytest.mark.parametrize("seed", ["-1", "99999999999999999999999"])
+@pytest.mark.parametrize("command", ["sync", "train", "codecs"])
+def test_a_seed_out_of_range_is_refused(
+    command: str, seed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fails(["bench", command, "--seed", seed], monkeypatch) == 2
+    assert "--seed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,7 +1,4 @@
-"""`thinwire bench`: one subcommand a benchmark.
-
-Hooked into the command line by `app.add_typer(bench, name="bench")`.
-"""
+"""`thinwire bench`: one subcommand for each benchmark."""
 
 import typer
 

@@ -1,43 +1,37 @@
-"""`thinwire bench codecs`. Hooked into `bench` by `bench.command()(codecs)`."""
+"""`thinwire bench codecs`."""
 
-from itertools import groupby
 from typing import Annotated
 
-import typer
 from rich.console import Console
+from typer import Option
 
 from thinwire.bench.timing import Watcher
-from thinwire.cli.console import carry_out, table
-from thinwire.cli.options import Densities, JsonPath, PngPath, Seconds
+from thinwire.cli.console import carry_out, show_table
+from thinwire.cli.options import Densities, JsonPath, PngPath, Seconds, Seed
 from thinwire.cli.parse import elements, listed, number, split, whole
 from thinwire.report.charts.png import refuse_without_matplotlib, save_sheet
+from thinwire.report.panels import panels
 from thinwire.results.file import ResultFile, Row
 
-HEADINGS = ("bits", "entropy", "distance", "encode M/s", "decode M/s", "error")
+HEADINGS = ("codec", "bits", "entropy", "distance", "encode M/s", "decode M/s", "error")
 
 
 def codecs(
-    index: Annotated[
-        str, typer.Option(help="Index codecs, separated by commas; all if not set.")
-    ] = "",
-    value: Annotated[
-        str, typer.Option(help="Value codecs, separated by commas; all if not set.")
-    ] = "",
+    index: Annotated[str, Option(help="Index codecs, separated by commas; all if not set.")] = "",
+    value: Annotated[str, Option(help="Value codecs, separated by commas; all if not set.")] = "",
     distributions: Annotated[
-        str, typer.Option(help="Made-up selections: uniform,clustered; none if empty.")
+        str, Option(help="Made-up selections: uniform,clustered; none if empty.")
     ] = "uniform,clustered",
     models: Annotated[
-        str, typer.Option(help="Also selections from gradients of: text,digits; none if empty.")
+        str, Option(help="Also selections from gradients of: text,digits; none if empty.")
     ] = "text,digits",
-    steps: Annotated[
-        str, typer.Option(help="At which steps of the models' training: 1,30.")
-    ] = "1,30",
+    steps: Annotated[str, Option(help="At which steps of the models' training: 1,30.")] = "1,30",
     n: Annotated[
-        str, typer.Option("--n", help="Elements that made-up selections are from: 1m,25.6m.")
+        str, Option("--n", help="Elements that made-up selections are from: 1m,25.6m.")
     ] = "4m",
     density: Densities = "0.01",
     seconds: Seconds = 0.05,
-    seed: Annotated[int, typer.Option(help="Seed of indices, values, weights and data.")] = 0,
+    seed: Seed = 0,
     json_path: JsonPath = None,
     png_path: PngPath = None,
 ) -> None:
@@ -64,30 +58,28 @@ def codecs(
         run(settings, chosen, results, watcher)
         return []
 
-    def show_all(console: Console) -> None:
-        show(console, results.rows)
+    def show(console: Console) -> None:
+        _show_panels(console, results.rows)
         for line in left_out:
             console.print(f"left out: {line}", markup=False)
+        if png_path is not None:
+            from thinwire.report.figures.codecs import codec_bits
 
-    carry_out(total, measure, show_all)
-    if png_path is not None:
-        from thinwire.report.figures.codecs import codec_bits
+            save_sheet(codec_bits(results.rows), png_path)
 
-        save_sheet(codec_bits(results.rows), png_path)
+    carry_out(total, measure, show)
 
 
-def show(console: Console, rows: list[Row]) -> None:
+def _show_panels(console: Console, rows: list[Row]) -> None:
     """One table for each part and distribution, the fewest bits first."""
-
-    def panel(row: Row) -> tuple[str, str, int, float]:
-        return row["part"], row["distribution"], row["n"], row["density"]
-
-    for (part, distribution, n, density), members in groupby(sorted(rows, key=panel), key=panel):
+    for panel in sorted(
+        panels(rows, ("part", "distribution", "n", "density")),
+        key=lambda panel: list(panel.settings.values()),
+    ):
+        part, distribution, n, density = panel.settings.values()
         title = f"{part}: {distribution}, {n:,} elements, density {density:g}"
-        shown = table(title, "codec", *HEADINGS)
-        for row in sorted(members, key=lambda row: row["bits_per_item"]):
-            shown.add_row(*_cells(row))
-        console.print(shown)
+        lines = sorted(panel.rows, key=lambda row: row["bits_per_item"])
+        show_table(console, title, HEADINGS, map(_cells, lines))
 
 
 def _cells(row: Row) -> list[str]:

@@ -1,12 +1,12 @@
-"""`thinwire bench kernels`. Hooked into `bench` by `bench.command()(kernels)`."""
+"""`thinwire bench kernels`."""
 
 from typing import Annotated
 
-import typer
 from rich.console import Console
+from typer import Option
 
 from thinwire.bench.timing import Watcher
-from thinwire.cli.console import carry_out, table
+from thinwire.cli.console import carry_out, show_table
 from thinwire.cli.options import Densities, JsonPath, PngPath, Seconds
 from thinwire.cli.parse import elements, listed, number, whole
 from thinwire.report.charts.png import refuse_without_matplotlib, save_sheet
@@ -16,15 +16,11 @@ HEADINGS = ("op", "impl", "n", "density", "threads", "ms", "iqr", "floor ms", "r
 
 
 def kernels(
-    device: Annotated[
-        str, typer.Option(help="cuda or cpu; if not set cuda where there is one.")
-    ] = "",
-    n: Annotated[str, typer.Option("--n", help="Elements: 2^20,25.6m.")] = "2^20,2^22,2^24",
+    device: Annotated[str, Option(help="cuda or cpu; if not set cuda where there is one.")] = "",
+    n: Annotated[str, Option("--n", help="Elements: 2^20,25.6m.")] = "2^20,2^22,2^24",
     density: Densities = "0.0001,0.001,0.01",
-    threads: Annotated[str, typer.Option(help="Numbers of threads, on the CPU: 1,2.")] = "1",
-    ops: Annotated[
-        str, typer.Option(help="Operations, separated by semicolons; all if not set.")
-    ] = "",
+    threads: Annotated[str, Option(help="Numbers of threads, on the CPU: 1,2.")] = "1",
+    ops: Annotated[str, Option(help="Operations, separated by semicolons; all if not set.")] = "",
     seconds: Seconds = 0.3,
     json_path: JsonPath = None,
     png_path: PngPath = None,
@@ -50,10 +46,7 @@ def kernels(
             return run(settings, results, watcher)
 
     def show(console: Console) -> None:
-        shown = table(None, *HEADINGS)
-        for row in results.rows:
-            shown.add_row(*_cells(row))
-        console.print(shown)
+        show_table(console, None, HEADINGS, map(_cells, results.rows))
         if png_path is not None:
             from thinwire.report.figures.kernels import kernel_ratios
 

@@ -1,6 +1,6 @@
 """What a long command shows: how far it has come (nothing in a pipe), and tables at the end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from rich import box
@@ -40,16 +40,11 @@ def watch(console: Console, steps: int) -> tuple[AbstractContextManager[object],
     """A context to show progress in, and whom to tell."""
     if not console.is_terminal:
         return nullcontext(), Quiet()
-    progress = Progress(
-        TextColumn("{task.description:44}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("steps,"),
-        TimeRemainingColumn(compact=True),
-        TextColumn("left"),
-        console=console,
-        transient=True,
+    columns = (
+        *(TextColumn("{task.description:44}"), BarColumn(), MofNCompleteColumn()),
+        *(TextColumn("steps,"), TimeRemainingColumn(compact=True), TextColumn("left")),
     )
+    progress = Progress(*columns, console=console, transient=True)
     return progress, Bar(progress, steps)
 
 
@@ -61,10 +56,10 @@ def carry_out(
     `measure` returns what failed, in words; that is raised, after all else was measured.
     """
     console = plain_console()
-    shown, watcher = watch(console, steps)
+    progress, watcher = watch(console, steps)
     failures: list[str] = []
     try:
-        with shown:
+        with progress:
             failures = measure(watcher)
     finally:
         show(console)
@@ -72,9 +67,13 @@ def carry_out(
         raise ThinwireError("\n".join(failures))
 
 
-def table(title: str | None, *headings: str) -> Table:
+def show_table(
+    console: Console, title: str | None, headings: Iterable[str], lines: Iterable[Sequence[str]]
+) -> None:
     """First column left, numbers right."""
-    made = Table(title=title, title_justify="left", box=box.SIMPLE)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE)
     for place, heading in enumerate(headings):
-        made.add_column(heading, justify="right" if place else "left", no_wrap=True)
-    return made
+        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    for cells in lines:
+        table.add_row(*cells)
+    console.print(table)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from thinwire.cli.console import carry_out, table
+from thinwire.cli.console import carry_out, show_table
 from thinwire.cli.options import JsonPath
 from thinwire.cli.parse import split
 from thinwire.results.file import ResultFile, Row, write_whole
@@ -59,7 +59,5 @@ def show_tables(console: Console, rows: list[Row]) -> None:
     from thinwire.workloads.tasks import TASKS
 
     for model, summaries in summarise(rows).items():
-        shown = table(TASKS[model].title, *headings(summaries))
-        for cells in lines(summaries, BASELINE):
-            shown.add_row(*cells)
-        console.print(shown)
+        title = TASKS[model].title
+        show_table(console, title, headings(summaries), lines(summaries, BASELINE))

@@ -3,7 +3,7 @@
 import os
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from thinwire.cli.console import plain_console
 from thinwire.cli.options import JsonPath, with_option_groups
@@ -28,12 +28,12 @@ def doctor(
     model: ModelName = "resnet50",
     *,
     workers: Annotated[
-        int, typer.Option(min=2, help="Ranks in all; under torchrun those there are.")
+        int, Option(min=2, help="Ranks in all; under torchrun those there are.")
     ] = 4,
-    gbps: Annotated[float | None, typer.Option(help=GBPS_HELP)] = None,
+    gbps: Annotated[float | None, Option(help=GBPS_HELP)] = None,
     cluster: ClusterOptions,
     compute: Compute = None,
-    refresh: Annotated[bool, typer.Option("--refresh", help="Measure everything anew.")] = False,
+    refresh: Annotated[bool, Option("--refresh", help="Measure everything anew.")] = False,
     json_path: JsonPath = None,
 ) -> None:
     """Say whether compression pays here, yes or no, with the numbers.

@@ -6,8 +6,8 @@ Save one with `wire.numpy().tofile(path)`; several may lie back to back in one f
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
+from typer import Argument
 
 from thinwire.cli.options import JsonPath
 from thinwire.codec.container import HEADER_BYTES
@@ -19,7 +19,7 @@ FIELDS = ("numel", "count", "width", "dtype", "ordered", "index_bytes", "value_b
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(help="Payloads, as wire.numpy().tofile(path) saves.")],
+    file: Annotated[Path, Argument(help="Payloads, as wire.numpy().tofile(path) saves.")],
     json_path: JsonPath = None,
 ) -> None:
     """Print what a saved payload holds: header, codecs, sizes, checksum, first entries."""

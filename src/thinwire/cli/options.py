@@ -7,18 +7,23 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import BadParameter, Option
 
 from thinwire.cli.parse import time_span
 from thinwire.errors import ThinwireError
 
 
-def read_time(given: Any) -> float:
+def _read_time(given: Any) -> float:
     """A time, as typer hands it over: as text, or a default as it is. Errors name the option."""
     try:
         return time_span(str(given))
     except ThinwireError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise BadParameter(str(error)) from None
+
+
+def time_option(help: str, **settings: Any) -> Any:
+    """For a time with or without a unit."""
+    return Option(parser=_read_time, metavar="TIME", help=help, **settings)
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -52,18 +57,17 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-Workers = Annotated[str, typer.Option(help="Numbers of processes: 4,8.")]
+Workers = Annotated[str, Option(help="Numbers of processes: 4,8.")]
 Nodes = Annotated[
-    int | None, typer.Option(min=1, help="Nodes that share the processes; one for each if not set.")
+    int | None, Option(min=1, help="Nodes that share the processes; one for each if not set.")
 ]
-Rates = Annotated[
-    str, typer.Option(help="Rates of the links: 1gbit,100mbit; none is unshaped loopback.")
-]
-Densities = Annotated[str, typer.Option(help="Shares of the elements to select: 0.001,0.01.")]
+Rates = Annotated[str, Option(help="Rates of the links: 1gbit,100mbit; none is unshaped loopback.")]
+Densities = Annotated[str, Option(help="Shares of the elements to select: 0.001,0.01.")]
 Check = Annotated[
-    str, typer.Option(help="Where a link is off its rate: refuse, warn, or skip the check.")
+    str, Option(help="Where a link is off its rate: refuse, warn, or skip the check.")
 ]
-Seconds = Annotated[float, typer.Option(min=0, help="Seconds to spend on each measurement.")]
-JsonPath = Annotated[Path | None, typer.Option("--json", help="Write the results here as JSON.")]
-PngPath = Annotated[Path | None, typer.Option("--png", help="Draw the results here as PNG.")]
-PngFolder = Annotated[Path | None, typer.Option("--png", help="A folder for the figures as PNG.")]
+Seed = Annotated[int, Option(min=0, max=2**32 - 1, help="Seed of all that is random.")]
+Seconds = Annotated[float, Option(min=0, help="Seconds to spend on each measurement.")]
+JsonPath = Annotated[Path | None, Option("--json", help="Write the results here as JSON.")]
+PngPath = Annotated[Path | None, Option("--png", help="Draw the results here as PNG.")]
+PngFolder = Annotated[Path | None, Option("--png", help="A folder for the figures as PNG.")]

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import suppress
+from typing import TypeVar, cast, get_args
 
 from thinwire.errors import ThinwireError
 from thinwire.lab import LabError
+from thinwire.lab.lab import Check
 from thinwire.lab.links import seconds
 
 T = TypeVar("T")
@@ -44,12 +46,12 @@ def listed(option: str, read: Callable[[str], T], text: str) -> tuple[T, ...]:
 def number(text: str) -> float:
     """Any that is finite."""
     try:
-        found = float(text)
+        value = float(text)
     except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
+        value = math.nan
+    if not math.isfinite(value):
         raise ThinwireError(f"{text!r} is not a number")
-    return found
+    return value
 
 
 def whole(text: str) -> int:
@@ -65,20 +67,35 @@ def elements(text: str) -> int:
     factor = _FACTORS.get(text[-1:].lower())
     try:
         if power:
-            found = float(whole(base) ** whole(exponent))
+            count = float(whole(base) ** whole(exponent))
         else:
-            found = number(text[:-1]) * factor if factor else number(text)
+            count = number(text[:-1]) * factor if factor else number(text)
     except (ThinwireError, OverflowError):
-        found = math.nan
-    found = round(found, 3)  # 4.35 · 10^6 is not whole in floating point
-    if not (found.is_integer() and found >= 1):
+        count = math.nan
+    count = round(count, 3)  # 4.35 · 10^6 is not whole in floating point
+    if not (count.is_integer() and count >= 1):
         raise ThinwireError(f"{text!r} is not a number of elements, as 1000, 25.6m or 2^20")
-    return int(found)
+    return int(count)
 
 
 def link_rate(text: str) -> str | None:
-    """As `lab.shape` reads rates, later; None is the loopback."""
+    """As `lab.links` reads rates, later; None where there is no limit."""
     return None if text == "none" else text
+
+
+def switch(word: str) -> bool:
+    """on or off."""
+    if word not in ("on", "off"):
+        raise ThinwireError(f"{word!r} must be on or off, or on,off for both")
+    return word == "on"
+
+
+def check_choice(text: str) -> Check:
+    """What to do about a link that is off its rate."""
+    for choice in get_args(Check):
+        if text == choice:
+            return cast(Check, choice)
+    raise LabError(f"check={text!r} must be refuse, warn or skip")
 
 
 def time_span(text: str) -> float:
@@ -87,16 +104,11 @@ def time_span(text: str) -> float:
     >>> time_span("100ms")
     0.1
     """
-    try:
-        found = number(text)
-    except ThinwireError:
-        try:
-            found = seconds(text)
-        except LabError:
-            found = -1.0
-    if found < 0:
-        raise ThinwireError(f"{text!r} is no time: write seconds, or a unit as in 50us or 100ms")
-    return found
+    for read in (number, seconds):
+        with suppress(ThinwireError):
+            if (span := read(text)) >= 0:
+                return span
+    raise ThinwireError(f"{text!r} is no time: write seconds, or a unit as in 50us or 100ms")
 
 
 def worker_range(text: str) -> list[int]:

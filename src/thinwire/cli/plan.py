@@ -2,34 +2,41 @@
 
 from typing import Annotated
 
-import typer
 from rich.console import Console
+from typer import Option
 
-from thinwire.cli.console import plain_console, table
+from thinwire.cli.console import plain_console, show_table
 from thinwire.cli.options import JsonPath, with_option_groups
 from thinwire.cli.plan_options import GBPS_HELP, PLAIN_WIDTH, ClusterOptions, Compute, ModelName
 from thinwire.cost.curves import Costs
 from thinwire.cost.network import Link
-from thinwire.format import duration, short
+from thinwire.format import duration, optional, short
 from thinwire.plan.measure import chosen_device, device_costs
 from thinwire.plan.models import find_model
 from thinwire.plan.steps import predictions, step_rows, tensor_rows
 from thinwire.results.file import ResultFile, Row
+
+STEP_HEADINGS = ("recipe", "step", "from … to", "exchange and work", "bytes per rank", "× dense")
+TENSOR_HEADINGS = (
+    *("tensor", "elements", "sent", "work", "exchange"),
+    *("sent dense", "bytes per rank", "pays"),
+)
+PAYS = {None: "", True: "yes", False: "no"}
 
 
 @with_option_groups
 def plan(
     model: ModelName,
     *,
-    workers: Annotated[int, typer.Option(min=1, help="Ranks in all.")] = 8,
-    gbps: Annotated[float, typer.Option(help=GBPS_HELP)] = 1.0,
+    workers: Annotated[int, Option(min=1, help="Ranks in all.")] = 8,
+    gbps: Annotated[float, Option(help=GBPS_HELP)] = 1.0,
     cluster: ClusterOptions,
     compute: Compute = None,
-    overlap: Annotated[bool, typer.Option(help="Exchange beside the backward pass.")] = True,
+    overlap: Annotated[bool, Option(help="Exchange beside the backward pass.")] = True,
     device: Annotated[
-        str, typer.Option(help="Where to measure selection: auto, cpu, cuda; none leaves it out.")
+        str, Option(help="Where to measure selection: auto, cpu, cuda; none leaves it out.")
     ] = "auto",
-    refresh: Annotated[bool, typer.Option("--refresh", help="Measure this machine anew.")] = False,
+    refresh: Annotated[bool, Option("--refresh", help="Measure this machine anew.")] = False,
     json_path: JsonPath = None,
 ) -> None:
     """Predict a training step with each recipe, and tensor by tensor for the fastest."""
@@ -57,31 +64,23 @@ def plan(
 
 def show_steps(console: Console, title: str, rows: list[Row]) -> None:
     """Steps, the fastest first."""
-    shown = table(
-        title, "recipe", "step", "from … to", "exchange and work", "bytes per rank", "× dense"
-    )
-    for row in rows:
-        low, high = duration(row["step_seconds_low"]), duration(row["step_seconds_high"])
-        gain = row["speedup_over_dense"]
-        shown.add_row(
+    lines = [
+        (
             row["recipe"],
             duration(row["step_seconds"]),
-            f"{low} … {high}",
+            f"{duration(row['step_seconds_low'])} … {duration(row['step_seconds_high'])}",
             duration(row["busy_seconds"]),
             short(row["bytes_per_rank"]),
-            "" if gain is None else f"{gain:.2f}",
+            optional(row["speedup_over_dense"], ".2f"),
         )
-    console.print(shown)
+        for row in rows
+    ]
+    show_table(console, title, STEP_HEADINGS, lines)
 
 
 def _show_tensors(console: Console, name: str, rows: list[Row]) -> None:
-    shown = table(
-        f"{name}, in the order of the exchange",
-        "tensor", "elements", "sent", "work", "exchange", "sent dense", "bytes per rank", "pays",
-    )  # fmt: skip
-    for row in rows:
-        pays = "yes" if row["unit_seconds"] < row["dense_seconds"] else "no"
-        shown.add_row(
+    lines = [
+        (
             row["tensor"],
             f"{row['n']:,}",
             f"{row['k']:,.0f}",
@@ -89,9 +88,11 @@ def _show_tensors(console: Console, name: str, rows: list[Row]) -> None:
             duration(row["exchange_seconds"]),
             duration(row["dense_seconds"]),
             short(row["bytes_per_rank"]),
-            "" if row["bypassed"] else pays,
+            PAYS[None if row["bypassed"] else row["unit_seconds"] < row["dense_seconds"]],
         )
-    console.print(shown)
+        for row in rows
+    ]
+    show_table(console, f"{name}, in the order of the exchange", TENSOR_HEADINGS, lines)
 
 
 def _footnote(costs: Costs | None) -> str:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from thinwire.cli.options import read_time
+from thinwire.cli.options import time_option
 from thinwire.cli.parse import split
 from thinwire.cost.network import Link, Network
 from thinwire.errors import ThinwireError
@@ -15,15 +15,13 @@ from thinwire.plan.measure import candidates
 PLAIN_WIDTH = 200  # of a pipe: written recipes are long
 
 ModelName = Annotated[
-    str, typer.Argument(help="resnet50 or another known one; or your own, module:function.")
+    str, Argument(help="resnet50 or another known one; or your own, module:function.")
 ]
 Compute = Annotated[
     float | None,
-    typer.Option(
-        parser=read_time,
-        metavar="TIME",
-        help="Forward and backward of a step, as 100ms; if not set declared for known models, "
-        "and 0 for others.",
+    time_option(
+        "Forward and backward of a step, as 100ms; if not set declared for known models, "
+        "and 0 for others."
     ),
 ]
 GBPS_HELP = "Gbit/s of a rank's link, each way."
@@ -33,35 +31,23 @@ GBPS_HELP = "Gbit/s of a rank's link, each way."
 class ClusterOptions:
     """The recipes to compare, and the cluster to compare them on."""
 
-    recipes: Annotated[str, typer.Option(help="Names or written recipes, separated by commas.")] = (
+    recipes: Annotated[str, Option(help="Names or written recipes, separated by commas.")] = (
         "dense,bf16,topk,topk-dsa,gtopk,ok-topk,union,omnireduce"
     )
-    density: Annotated[
-        float, typer.Option(help="Share of the elements that sparse recipes select.")
-    ] = 0.01
-    latency: Annotated[
-        float,
-        typer.Option(
-            parser=read_time,
-            metavar="TIME",
-            show_default="50us",
-            help="From rank to rank, as 50us.",
-        ),
-    ] = 50e-6  # between two machines of a data centre, through the kernel
-    node_size: Annotated[
-        int, typer.Option(min=1, help="Ranks that share a node: they exchange by its leader.")
-    ] = 1
-    inside_gbps: Annotated[float, typer.Option(help="Gbit/s inside a node.")] = (
-        200.0  # PCIe, or a modest NVLink
+    density: Annotated[float, Option(help="Share of the elements that sparse recipes select.")] = (
+        0.01
     )
+    # Between two machines of a data centre, through the kernel.
+    latency: Annotated[float, time_option("From rank to rank, as 50us.", show_default="50us")] = (
+        50e-6
+    )
+    node_size: Annotated[
+        int, Option(min=1, help="Ranks that share a node: they exchange by its leader.")
+    ] = 1
+    # PCIe, or a modest NVLink.
+    inside_gbps: Annotated[float, Option(help="Gbit/s inside a node.")] = 200.0
     inside_latency: Annotated[
-        float,
-        typer.Option(
-            parser=read_time,
-            metavar="TIME",
-            show_default="5us",
-            help="From rank to rank in a node.",
-        ),
+        float, time_option("From rank to rank in a node.", show_default="5us")
     ] = 5e-6
 
     def pipelines(self) -> dict[str, Pipeline]:

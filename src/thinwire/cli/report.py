@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, echo
 
+from thinwire.cli.options import JsonPath, PngFolder
 from thinwire.report.charts.png import refuse_without_matplotlib, save
 from thinwire.report.kinds import by_kind
 from thinwire.results.file import ResultFile, write_whole
@@ -13,13 +14,11 @@ from thinwire.results.rows import read
 
 def report(
     results: Annotated[
-        list[Path], typer.Argument(help="Result files (the --json of other commands), or folders.")
+        list[Path], Argument(help="Result files (the --json of other commands), or folders.")
     ],
-    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("report.html"),
-    png: Annotated[Path | None, typer.Option(help="A folder for the figures as PNG.")] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write all rows here as one result file.")
-    ] = None,
+    out: Annotated[Path, Option(help="Where to write the page.")] = Path("report.html"),
+    png: PngFolder = None,
+    json_path: JsonPath = None,
 ) -> None:
     """Draw any set of result files as one HTML page that needs nothing else."""
     refuse_without_matplotlib()
@@ -32,10 +31,10 @@ def report(
     plots = [plot for members in drawn.values() for plot in members]
     write_whole(out, report_page(kinds, drawn, content.origins))
     files = len(content.origins)
-    typer.echo(f"Page: {out} ({len(content.rows)} rows of {files} files, {len(plots)} figures)")
+    echo(f"Page: {out} ({len(content.rows)} rows of {files} files, {len(plots)} figures)")
     if png is not None:
         save(plots, png)
-        typer.echo(f"Figures: {png}")
+        echo(f"Figures: {png}")
     if json_path is not None:
         ResultFile(json_path, content.origins).add(content.rows)
-        typer.echo(f"Rows: {json_path}")
+        echo(f"Rows: {json_path}")

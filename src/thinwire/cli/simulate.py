@@ -3,11 +3,11 @@
 from itertools import groupby
 from typing import Annotated
 
-import typer
 from rich.console import Console
+from typer import Option, echo
 
-from thinwire.cli.console import plain_console, table
-from thinwire.cli.options import JsonPath, PngFolder, read_time, with_option_groups
+from thinwire.cli.console import plain_console, show_table
+from thinwire.cli.options import JsonPath, PngFolder, time_option, with_option_groups
 from thinwire.cli.parse import elements, worker_range
 from thinwire.cli.plan_options import GBPS_HELP, PLAIN_WIDTH, ClusterOptions
 from thinwire.cost.network import Link
@@ -24,29 +24,25 @@ from thinwire.results.file import ResultFile, Row
 def simulate(
     *,
     workers: Annotated[
-        str, typer.Option(help="Ranks in all: 2..4096 by powers of two, or 4,8,12.")
+        str, Option(help="Ranks in all: 2..4096 by powers of two, or 4,8,12.")
     ] = "2..4096",
     alpha: Annotated[
         float | None,
-        typer.Option(parser=read_time, metavar="TIME", help="Of a message; or --latency."),
+        time_option("Of a message; or --latency."),
     ] = None,
-    beta: Annotated[float | None, typer.Option(help="Seconds per byte; or --gbps.")] = None,
+    beta: Annotated[float | None, Option(help="Seconds per byte; or --gbps.")] = None,
     overhead: Annotated[
         float | None,
-        typer.Option(
-            parser=read_time,
-            metavar="TIME",
-            help="Of each further message of a round; α if not set, as in the papers.",
-        ),
+        time_option("Of each further message of a round; α if not set, as in the papers."),
     ] = None,
-    gbps: Annotated[float | None, typer.Option(help=GBPS_HELP)] = None,
+    gbps: Annotated[float | None, Option(help=GBPS_HELP)] = None,
     cluster: ClusterOptions,
-    n: Annotated[str, typer.Option("--n", help="Elements of the gradient: 25.6m.")] = "25.6m",
+    n: Annotated[str, Option("--n", help="Elements of the gradient: 25.6m.")] = "25.6m",
     model: Annotated[
-        str | None, typer.Option(help="A model in place of --n, as for plan, unit by unit.")
+        str | None, Option(help="A model in place of --n, as for plan, unit by unit.")
     ] = None,
     alike: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of a selection that all ranks have.")
+        float, Option(min=0, max=1, help="Share of a selection that all ranks have.")
     ] = ALIKE,
     png: PngFolder = None,
     json_path: JsonPath = None,
@@ -70,7 +66,7 @@ def simulate(
     _show(plain_console(PLAIN_WIDTH), f"{target.numel:,} elements, {network}", results.rows)
     if png is not None:
         for path in save_figures(results.rows, png):
-            typer.echo(f"Figure: {path}")
+            echo(f"Figure: {path}")
 
 
 def _show(console: Console, setting: str, rows: list[Row]) -> None:
@@ -80,7 +76,8 @@ def _show(console: Console, setting: str, rows: list[Row]) -> None:
         ("seconds", "time of an exchange", duration),
         ("bytes_per_rank", "bytes per rank", short),
     ):
-        shown = table(f"{words}: {setting}", "workers", *columns)
-        for line in zip(*columns.values(), strict=True):
-            shown.add_row(str(line[0]["workers"]), *(form(row[field]) for row in line))
-        console.print(shown)
+        lines = [
+            (str(line[0]["workers"]), *(form(row[field]) for row in line))
+            for line in zip(*columns.values(), strict=True)
+        ]
+        show_table(console, f"{words}: {setting}", ("workers", *columns), lines)

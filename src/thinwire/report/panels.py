@@ -27,13 +27,12 @@ def panels(rows: Sequence[Row], fields: Sequence[str]) -> list[Panel]:
     A row without a density (dense has none) belongs to the panels of all densities.
     """
     keys = dict.fromkeys(tuple(row.get(field) for field in fields) for row in rows)
-    made: list[Panel] = []
-    for key in keys:
-        settings = dict(zip(fields, key, strict=True))
-        if settings.get("density", 0) is None and _has_densities(settings, keys, fields):
-            continue
-        made.append(Panel(settings, [row for row in rows if _belongs(row, settings)]))
-    return made
+    combinations = [dict(zip(fields, key, strict=True)) for key in keys]
+    return [
+        Panel(settings, [row for row in rows if _belongs(row, settings)])
+        for settings in combinations
+        if not any(other != settings and _belongs(settings, other) for other in combinations)
+    ]
 
 
 def _belongs(row: Row, settings: dict[str, Any]) -> bool:
@@ -43,22 +42,14 @@ def _belongs(row: Row, settings: dict[str, Any]) -> bool:
     )
 
 
-def _has_densities(
-    settings: dict[str, Any], keys: Iterable[tuple[Any, ...]], fields: Sequence[str]
-) -> bool:
-    """Whether the same settings occur with a density."""
-    others = (dict(zip(fields, key, strict=True)) for key in keys)
-    return any(o["density"] is not None and o | {"density": None} == settings for o in others)
-
-
 def by_series(rows: Iterable[Row], field: str) -> dict[str, list[Row]]:
     """The rows of each series, in the order of the rows."""
-    found: dict[str, list[Row]] = {}
+    series: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(str(row[field]), []).append(row)
-    return found
+        series.setdefault(str(row[field]), []).append(row)
+    return series
 
 
 def number(value: float | None) -> float:
-    """JSON's null, a loss that diverged or a count that is not known, is no number."""
+    """JSON's null, of a loss that diverged or a count that is not known, as NaN."""
     return float("nan") if value is None else float(value)

@@ -4,30 +4,15 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from thinwire.format import rate
+from thinwire.format import setting
 from thinwire.report.kinds import Kind
 from thinwire.results.file import Row
 
 # What a reader picks rows by. All other columns are results, or found by the text filter.
 CHOICES = frozenset(
-    [
-        "recipe",
-        "workers",
-        "rate",
-        "n",
-        "density",
-        "model",
-        "overlap",
-        "seed",
-        "op",
-        "impl",
-        "device",
-        "part",
-        "codec",
-        "distribution",
-        "file",
-    ]
-)
+    ["recipe", "workers", "rate", "n", "density", "model", "overlap", "seed", "op", "impl",
+     "device", "part", "codec", "distribution", "file"]
+)  # fmt: skip
 
 
 def table(kind: Kind, rows: Sequence[Row]) -> str:
@@ -80,18 +65,18 @@ def _flat(row: Row) -> Row:
 
 def _columns(rows: Sequence[Row]) -> list[str]:
     """In the order they come, the file last; those that are empty in all rows are left out."""
-    found = dict.fromkeys(
+    columns = dict.fromkeys(
         field
         for row in rows
         for field, value in row.items()
         if value is not None or field == "rate"
     )
-    return [field for field in found if field != "file"] + ["file"] * ("file" in found)
+    return sorted(columns, key=lambda field: field == "file")
 
 
 def _text(column: str, value: Any) -> str:
     if column == "rate":
-        return "loopback" if value is None else rate(value)
+        return setting("rate", value)
     match value:
         case None:
             return ""

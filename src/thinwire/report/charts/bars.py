@@ -6,25 +6,14 @@ from dataclasses import dataclass
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from thinwire.report.charts.drawing import (
-    BAR_ROW,
-    KEY_ROW,
-    LETTER,
-    RIGHT,
-    STYLE,
-    WIDTH,
-    Axis,
-    Plot,
-    frame,
-    key,
-    key_grid,
-    mark_series,
-)
+from thinwire.report.charts import drawing
+from thinwire.report.charts.drawing import LETTER, RIGHT, WIDTH, Axis, Plot
 from thinwire.report.charts.palette import LIGHT
+from thinwire.report.charts.svg import mark_series
 
 LONGEST = 28  # letters of a bar's name
+BAR_ROW = 0.27  # inches
 
 
 @dataclass(frozen=True)
@@ -63,19 +52,18 @@ def bar_chart(
     }
     longest = max(sum(bar.lengths.values()) for bar in bars)
     end = min(longest, limit or longest) or 1.0
-    with matplotlib.rc_context(STYLE):
-        columns, rows = key_grid(list(parts)) if len(parts) > 1 else (1, 0)
+    with matplotlib.rc_context(drawing.STYLE):
+        patches = {part: Patch(color=LIGHT[colour]) for part, colour in parts.items()}
+        key = patches if len(parts) > 1 else {}
         left = 0.2 + LETTER * max(len(bar.label) for bar in bars)
-        figure, axes = frame(title, x.label, BAR_ROW * len(bars) + 0.1, left, KEY_ROW * rows)
+        figure, axes = drawing.frame(title, x.label, BAR_ROW * len(bars) + 0.1, left, key)
         room = LETTER * max(len(bar.text) for bar in bars) / (WIDTH - left - RIGHT)
         axes.set_xlim(0, max(end, bound or 0) / max(0.5, 0.95 - room))
         for row, bar in enumerate(bars):
             _draw_bar(axes, row, bar, parts)
         if bound is not None:
             axes.axvline(bound, color=LIGHT["ink"], linewidth=1.4)
-        _scale_bars(axes, x, bars)
-        if rows:
-            key(figure, columns, {p: Patch(color=LIGHT[c]) for p, c in parts.items()}, plain=True)
+        _scale(axes, x, bars)
     yield Plot(title, name, figure)
 
 
@@ -104,11 +92,11 @@ def _draw_bar(axes: Axes, row: int, bar: Bar, parts: dict[str, str]) -> None:
     mark_series(text, "bar", bar.series)
 
 
-def _scale_bars(axes: Axes, x: Axis, bars: Sequence[Bar]) -> None:
+def _scale(axes: Axes, x: Axis, bars: Sequence[Bar]) -> None:
     axes.set_ylim(len(bars) - 0.45, -0.6)
     axes.set_yticks(range(len(bars)), [bar.label for bar in bars], color=LIGHT["ink"])
     for label, bar in zip(axes.get_yticklabels(), bars, strict=True):
         mark_series(label, "key", bar.series)
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: x.form(value)))
+    axes.xaxis.set_major_locator(drawing.round_ticks(5))
+    axes.xaxis.set_major_formatter(x.formatter)
     axes.grid(axis="x")

@@ -5,7 +5,7 @@ inches from the figure's edges, since every figure is as high as what it holds.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import Any
@@ -13,13 +13,14 @@ from typing import Any
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from thinwire.format import short
-from thinwire.report.charts.palette import LIGHT, Look
-from thinwire.report.charts.svg import mark
+from thinwire.report.charts.palette import LIGHT
+from thinwire.report.charts.svg import mark_series
 
 WIDTH = 5.0
-TITLE_ROW, HEAD, KEY_ROW, TICKS, X_LABEL, BAR_ROW, RIGHT = 0.18, 0.44, 0.172, 0.3, 0.2, 0.27, 0.27
+TITLE_ROW, HEAD, KEY_ROW, TICKS, RIGHT = 0.18, 0.44, 0.172, 0.3, 0.27
 TITLE_LETTERS = 60  # that fit on a line
 LETTER = 0.082  # about the width of one at the size of the text
 STYLE: dict[Any, Any] = {
@@ -59,13 +60,29 @@ class Axis:
     log: bool = False
     at_values: bool = False
 
+    @property
+    def formatter(self) -> FuncFormatter:
+        return FuncFormatter(lambda value, _: self.form(value))
+
+
+def round_ticks(most: int) -> MaxNLocator:
+    """Ticks at 1, 2 or 5 times a power of ten."""
+    return MaxNLocator(most, steps=[1, 2, 5, 10])
+
 
 def frame(
-    title: str, y_label: str, height: float, left: float, below: float
+    title: str,
+    y_label: str,
+    height: float,
+    left: float,
+    key: Mapping[str, Artist],
+    x_label: float = 0.0,
+    key_is_of_series: bool = False,
 ) -> tuple[Figure, Axes]:
-    """Title and axis label above the axes, from the left; what is `below` comes after the ticks."""
+    """Title and axis label above the axes, from the left; below the ticks `x_label` and the key."""
     lines = wrap(title, TITLE_LETTERS)
-    below += TICKS
+    columns = _columns(key)
+    below = TICKS + x_label + KEY_ROW * math.ceil(len(key) / columns)
     total = HEAD + TITLE_ROW * len(lines) + height + below
     figure = Figure(figsize=(WIDTH, total))
     for row, line in enumerate(lines):
@@ -78,27 +95,18 @@ def frame(
     axes.tick_params(length=0)
     for side in ("left", "right", "top"):
         axes.spines[side].set_visible(False)
+    if key:
+        _draw_key(figure, key, columns, key_is_of_series)
     return figure, axes
 
 
-def style(look: Look) -> dict[str, Any]:
-    dashes = (0, look.dash) if look.dash else "-"
-    return {"color": LIGHT[look.colour], "linestyle": dashes, "linewidth": look.width}
+def _columns(names: Mapping[str, Artist]) -> int:
+    """How many fit side by side in the key."""
+    widest = 0.5 + LETTER * max(map(len, names), default=0)
+    return max(1, min(len(names), int((WIDTH - 0.2) / widest)))
 
 
-def mark_series(artist: Artist, role: str, series: str) -> None:
-    artist.set_gid(mark(role, series))
-
-
-def key_grid(names: Sequence[str]) -> tuple[int, int]:
-    """Columns and rows of the key."""
-    widest = 0.5 + LETTER * max(map(len, names))
-    columns = max(1, min(len(names), int((WIDTH - 0.2) / widest)))
-    return columns, math.ceil(len(names) / columns)
-
-
-def key(figure: Figure, columns: int, handles: dict[str, Artist], plain: bool = False) -> None:
-    """The key below the axes; unless it is `plain`, its entries stand for their series."""
+def _draw_key(figure: Figure, handles: Mapping[str, Artist], columns: int, of_series: bool) -> None:
     legend = figure.legend(
         list(handles.values()),
         list(handles),
@@ -112,10 +120,7 @@ def key(figure: Figure, columns: int, handles: dict[str, Artist], plain: bool = 
         columnspacing=1.2,
         handlelength=2.2,
     )
-    if not plain:
-        for name, handle, text in zip(
-            handles, legend.legend_handles, legend.get_texts(), strict=True
-        ):
-            for artist in (handle, text):
-                if artist is not None:
-                    mark_series(artist, "key", name)
+    entries = zip(handles, legend.legend_handles, legend.get_texts(), strict=True)
+    for name, *artists in entries if of_series else ():
+        for artist in filter(None, artists):
+            mark_series(artist, "key", name)

@@ -3,28 +3,21 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
-from thinwire.report.charts.drawing import (
-    KEY_ROW,
-    STYLE,
-    X_LABEL,
-    Axis,
-    Plot,
-    frame,
-    key,
-    key_grid,
-    mark_series,
-    style,
-)
+from thinwire.report.charts import drawing
+from thinwire.report.charts.drawing import Axis, Plot
 from thinwire.report.charts.palette import LIGHT, Look
+from thinwire.report.charts.svg import mark_series
 
 Point = tuple[float, float]
 FEW = 12  # points that are shown one by one
+HEIGHT, LEFT, X_LABEL = 2.35, 0.6, 0.2  # inches
 
 
 @dataclass(frozen=True)
@@ -48,10 +41,9 @@ def line_chart(
     lines = [line for line in lines if any(_drawable(p, x, y) for p in line.points)]
     if not lines:
         return
-    series = {line.series: line.look for line in lines}
-    with matplotlib.rc_context(STYLE):
-        columns, rows = key_grid(list(series))
-        figure, axes = frame(title, y.label, 2.35, 0.6, X_LABEL + KEY_ROW * rows)
+    with matplotlib.rc_context(drawing.STYLE):
+        key = {line.series: Line2D([], [], **_style(line.look)) for line in lines}
+        figure, axes = drawing.frame(title, y.label, HEIGHT, LEFT, key, X_LABEL, True)
         for line in lines:
             kept = [p if _drawable(p, x, y) else (math.nan, math.nan) for p in line.points]
             axes.add_line(_line(line, kept))
@@ -61,7 +53,6 @@ def line_chart(
         _scale_y(axes, y, ys, y_limit)
         axes.set_xlabel(x.label, color=LIGHT["faint"])
         axes.grid(axis="y")
-        key(figure, columns, {n: Line2D([], [], **style(look)) for n, look in series.items()})
     yield Plot(title, name, figure)
 
 
@@ -72,12 +63,17 @@ def _drawable(point: Point, x: Axis, y: Axis) -> bool:
     )
 
 
+def _style(look: Look) -> dict[str, Any]:
+    dashes = (0, look.dash) if look.dash else "-"
+    return {"color": LIGHT[look.colour], "linestyle": dashes, "linewidth": look.width}
+
+
 def _line(line: Line, points: Sequence[Point]) -> Line2D:
     xs, ys = zip(*points, strict=True)
     marker = "o" if len(points) <= FEW else "none"
     # A baseline, the wider line, lies above what is compared with it.
     drawn = Line2D(
-        xs, ys, zorder=2 + line.look.width, marker=marker, markersize=3.5, **style(line.look)
+        xs, ys, zorder=2 + line.look.width, marker=marker, markersize=3.5, **_style(line.look)
     )
     mark_series(drawn, "line", line.series)
     return drawn
@@ -93,13 +89,13 @@ def _scale_x(axes: Axes, x: Axis, values: Sequence[float]) -> None:
     else:
         margin = 0.02 * (high - low) or 1
         axes.set_xlim(low - margin, high + margin)
-        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_locator(drawing.round_ticks(6))
     if x.at_values:
         distinct = sorted(set(values))
         every = math.ceil(len(distinct) / 8)
         axes.xaxis.set_major_locator(FixedLocator(distinct[::every]))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: x.form(value)))
+    axes.xaxis.set_major_formatter(x.formatter)
 
 
 def _scale_y(axes: Axes, y: Axis, values: Sequence[float], limit: float | None) -> None:
@@ -115,9 +111,9 @@ def _scale_y(axes: Axes, y: Axis, values: Sequence[float], limit: float | None) 
         low = 0 if low < 0.2 * high and low >= 0 else low
         margin = 0.04 * (high - low) or 1
         axes.set_ylim(low - margin * (low != 0), high + margin)
-        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_major_locator(drawing.round_ticks(6))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: y.form(value)))
+    axes.yaxis.set_major_formatter(y.formatter)
 
 
 def _round_down(value: float) -> float:

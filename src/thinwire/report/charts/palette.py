@@ -3,32 +3,20 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-LIGHT = {
-    "paper": "#fcfcfb",
-    "ink": "#1b1c1e",
-    "faint": "#63666b",
-    "rule": "#dcddda",
-    "hue-0": "#1f5fd0",
-    "hue-1": "#d1480b",
-    "hue-2": "#23803a",
-    "hue-3": "#b8237a",
-    "hue-4": "#7a4ce0",
-    "hue-5": "#0b7f8f",
-    "hue-6": "#98700a",
+_COLOURS = {  # light, dark
+    "paper": ("#fcfcfb", "#17181a"),
+    "ink": ("#1b1c1e", "#ecebe7"),
+    "faint": ("#63666b", "#a0a3a7"),
+    "rule": ("#dcddda", "#383a3d"),
+    "hue-0": ("#1f5fd0", "#6ea4ff"),
+    "hue-1": ("#d1480b", "#ff8a4c"),
+    "hue-2": ("#23803a", "#5cc678"),
+    "hue-3": ("#b8237a", "#f57ebd"),
+    "hue-4": ("#7a4ce0", "#b296ff"),
+    "hue-5": ("#0b7f8f", "#4cc8d8"),
+    "hue-6": ("#98700a", "#e0b545"),
 }
-DARK = {
-    "paper": "#17181a",
-    "ink": "#ecebe7",
-    "faint": "#a0a3a7",
-    "rule": "#383a3d",
-    "hue-0": "#6ea4ff",
-    "hue-1": "#ff8a4c",
-    "hue-2": "#5cc678",
-    "hue-3": "#f57ebd",
-    "hue-4": "#b296ff",
-    "hue-5": "#4cc8d8",
-    "hue-6": "#e0b545",
-}
+LIGHT, DARK = ({name: pair[i] for name, pair in _COLOURS.items()} for i in (0, 1))
 HUES = tuple(name for name in LIGHT if name.startswith("hue-"))
 DASHES: tuple[tuple[float, ...], ...] = ((), (7, 3), (2, 2.5), (8, 2.5, 2, 2.5), (12, 3, 5, 3))
 BASELINES = ("torch-dense", "dense")  # what all others are compared with

@@ -5,17 +5,21 @@ from html import escape
 from io import StringIO
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from thinwire.report.charts.palette import LIGHT
 
 _NAMES = {value: name for name, value in LIGHT.items()}
+_LEFT_OUT = re.compile(
+    r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL
+)
 _COLOUR = re.compile("|".join(_NAMES))
 
 
-def mark(role: str, series: str) -> str:
-    """The id by which an artist of a series is found in the SVG."""
-    return f"mark:{role}:{series}"
+def mark_series(artist: Artist, role: str, series: str) -> None:
+    """Let the page find what is drawn for a series: a line, a bar, or its name in the key."""
+    artist.set_gid(f"mark:{role}:{series}")
 
 
 def inline_svg(figure: Figure, name: str, title: str) -> str:
@@ -27,18 +31,13 @@ def inline_svg(figure: Figure, name: str, title: str) -> str:
     opening = re.search(r"<svg [^>]*?viewBox=\"([^\"]+)\"[^>]*>", text, re.DOTALL)
     assert opening is not None
     text = text[opening.end() :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)
-    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
-    text = re.sub(
-        r'<g id="mark:(\w+):([^"]*)">',
-        r'<g class="\1" data-recipe="\2"><title>\2</title>',
-        text,
-    )
+    text = _LEFT_OUT.sub("", text)
+    series = r'<g class="\1" data-recipe="\2"><title>\2</title>'
+    text = re.sub(r'<g id="mark:(\w+):([^"]*)">', series, text)
     text = re.sub(r'<g id="[^"]*"', "<g", text)
     text = text.replace("xlink:href", "href")
     text = re.sub(r"font-family: [^;\"]*; ", "", text)
-    text = _COLOUR.sub(lambda found: f"var(--{_NAMES[found[0]]})", text)
+    text = _COLOUR.sub(lambda colour: f"var(--{_NAMES[colour[0]]})", text)
     text = re.sub(r' d="([^"]*)"', _shorter, text)
     text = re.sub(r">\s+<", ">\n<", text)
     return (
