@@ -9,7 +9,8 @@ from torch import Tensor
 
 from support.implementations import Case, awkward_cases, bits, cases, normal
 from thinwire.errors import RecipeError
-from thinwire.kernels.compact import Found, accumulate, accumulate_momentum, compact
+from thinwire.kernels.addend import Addend
+from thinwire.kernels.compact import Found, compact
 
 everywhere = pytest.mark.parametrize("case", cases("compact"))
 awkward_everywhere = pytest.mark.parametrize(("case", "x"), awkward_cases("compact"))
@@ -21,6 +22,24 @@ DTYPES = [  # of an accumulator and of the gradient that is added to it
     (torch.float64, torch.float64),
     (torch.float64, torch.bfloat16),
 ]
+
+
+def accumulate(
+    residual: Tensor, grad: Tensor, threshold: Tensor, capacity: int, clear: bool = False
+) -> Found:
+    return compact(residual, threshold, capacity, Addend(grad, clear=clear))
+
+
+def accumulate_momentum(
+    velocity: Tensor,
+    residual: Tensor,
+    grad: Tensor,
+    factor: float,
+    threshold: Tensor,
+    capacity: int,
+    clear: bool = False,
+) -> Found:
+    return compact(residual, threshold, capacity, Addend(grad, velocity, factor, clear))
 
 
 def passing(x: Tensor, threshold: float) -> list[int]:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from support.implementations import Case, awkward_cases, bits, cases, normal
 from thinwire.errors import RecipeError
-from thinwire.kernels.compact import accumulate, compact
+from thinwire.kernels.addend import Addend
+from thinwire.kernels.compact import compact
 from thinwire.kernels.exact_topk import largest, largest_of
 
 everywhere = pytest.mark.parametrize("case", cases("exact_topk"))
@@ -86,7 +87,8 @@ def test_candidates_at_hand_are_used_and_never_trusted(case: Case, dtype: torch.
     x = normal(3001, dtype).add_(normal(3001, seed=1))
     kth = float(x.abs().topk(k).values[-1])
     limit = torch.tensor(kth * 0.95, dtype=dtype)
-    found = case.run(accumulate, residual, normal(3001, seed=1), limit, 4 * k)
+    addend = Addend(case.place(normal(3001, seed=1)))
+    found = case.run(compact, residual, limit, 4 * k, addend)
     assert k <= int(found.count) <= 4 * k
     check(case.run(largest_of, found, residual, k), x, k)
     bad = [(kth, k - 1), (kth, k), (0.0, 7), (kth * 1.2, k), (math.inf, 0)]

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from support.implementations import Case, awkward_cases, bits, cases, normal
 from thinwire.errors import RecipeError
-from thinwire.kernels._mix import in_range, mix, offset_of
-from thinwire.kernels.hash_select import accumulate_hash, hash_select
+from thinwire.kernels._numba import in_range, mix, offset_of
+from thinwire.kernels.addend import Addend
+from thinwire.kernels.hash_select import hash_select
 from thinwire.rng import hash_to_range
 
 everywhere = pytest.mark.parametrize("case", cases("hash_select"))
@@ -76,15 +77,19 @@ def test_nan_does_not_pass(case: Case) -> None:
         (torch.float64, torch.float64),
     ],
 )
+@pytest.mark.parametrize("momentum", [False, True])
 @pytest.mark.parametrize("clear", [False, True])
 def test_fused_is_unfused(
-    case: Case, dtype: torch.dtype, grad_dtype: torch.dtype, clear: bool
+    case: Case, dtype: torch.dtype, grad_dtype: torch.dtype, momentum: bool, clear: bool
 ) -> None:
     grad = normal(3001, seed=1).to(grad_dtype)
-    expected = normal(3001, dtype).add_(grad)
+    step = normal(3001, dtype, seed=2).mul_(0.9).add_(grad) if momentum else grad
+    expected = normal(3001, dtype).add_(step)
     residual, spent = case.place(normal(3001, dtype)), case.place(grad.clone())
-    limit = torch.tensor(1.5, dtype=dtype)
-    found = case.run(accumulate_hash, residual, spent, limit, 256, 5, clear)
+    velocity = case.place(normal(3001, dtype, seed=2)) if momentum else None
+    limit, addend = torch.tensor(1.5, dtype=dtype), Addend(spent, velocity, 0.9, clear)
+    found = case.run(hash_select, residual, limit, 256, 5, addend)
+    assert velocity is None or bits(velocity) == bits(step)
     assert bits(spent) == bits(torch.zeros_like(grad) if clear else grad)
     assert bits(residual) == bits(expected)  # losers and winners alike: all stay in the residual
     check(found, expected, winners(expected, 1.5, 256, 5))
@@ -132,4 +137,4 @@ def test_slots_out_of_range_are_refused(slots: int) -> None:
     with pytest.raises(RecipeError, match=f"slots={slots}"):
         hash_select(normal(4), torch.tensor(1.0), slots, 0)
     with pytest.raises(RecipeError, match=f"slots={slots}"):
-        accumulate_hash(normal(4), normal(4), torch.tensor(1.0), slots, 0)
+        hash_select(normal(4), torch.tensor(1.0), slots, 0, Addend(normal(4)))

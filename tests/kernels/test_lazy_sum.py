@@ -10,7 +10,8 @@ import thinwire as tw
 from support.sparsify import at
 from thinwire.cookbook.registry import pieces
 from thinwire.feedback import Momentum, Residual
-from thinwire.kernels.lazy_sum import LazySum, MomentumSum, ResidualSum
+from thinwire.kernels.addend import Addend
+from thinwire.kernels.lazy_sum import LazySum
 from thinwire.sparsify._common import OnePass
 from thinwire.types import TensorSpec
 
@@ -22,12 +23,12 @@ def numbers(seed: int) -> Tensor:
 
 
 def residual_sum() -> tuple[LazySum, Tensor]:
-    return ResidualSum(numbers(1), numbers(2)), numbers(1) + numbers(2)
+    return LazySum(numbers(1), Addend(numbers(2))), numbers(1) + numbers(2)
 
 
 def momentum_sum() -> tuple[LazySum, Tensor]:
     velocity = numbers(3).mul_(0.9).add_(numbers(2))
-    return MomentumSum(numbers(3), numbers(1), numbers(2), 0.9), numbers(1) + velocity
+    return LazySum(numbers(1), Addend(numbers(2), numbers(3), 0.9)), numbers(1) + velocity
 
 
 MADE = [residual_sum, momentum_sum, lambda: (LazySum(numbers(1)), numbers(1))]

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from thinwire.kernels.addend import Addend
 from thinwire.kernels.batched_decode import decode_sum
-from thinwire.kernels.compact import Found, accumulate, compact
+from thinwire.kernels.compact import Found, compact
 from thinwire.kernels.exact_topk import largest, largest_of
-from thinwire.kernels.hash_select import accumulate_hash, hash_select
+from thinwire.kernels.hash_select import hash_select
 from thinwire.rng import hash_to_range
 from thinwire.types import Sparse
 
@@ -54,7 +55,7 @@ def check(found: Found) -> None:
 def test_compaction(x: Tensor, grad: Tensor) -> None:
     check(compact(x, number(1.0), 16))
     residual = torch.zeros(NUMEL, device="cuda")
-    check(accumulate(residual, grad, number(1.0), 16))
+    check(compact(residual, number(1.0), 16, Addend(grad)))
     assert int(residual.count_nonzero()) == len(PLACES)
 
 
@@ -71,7 +72,7 @@ def test_selection_by_hashing(x: Tensor, grad: Tensor) -> None:
     expected = dict(zip(slots, PLACES, strict=True))  # the largest index of a slot comes last
     for winners, values in (
         hash_select(x, number(1.0), 64, 11),
-        accumulate_hash(torch.zeros(NUMEL, device="cuda"), grad, number(1.0), 64, 11),
+        hash_select(torch.zeros(NUMEL, device="cuda"), number(1.0), 64, 11, Addend(grad)),
     ):
         filled = (winners >= 0).nonzero().flatten().tolist()
         assert {slot: int(winners[slot]) for slot in filled} == expected

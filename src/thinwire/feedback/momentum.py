@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from thinwire.feedback._settle import add_delivered
-from thinwire.kernels.lazy_sum import LazySum, MomentumSum, ResidualSum
+from thinwire.kernels.addend import Addend
+from thinwire.kernels.lazy_sum import LazySum
 from thinwire.settings import check_range
 from thinwire.types import Feedback, Reduced, Sparse, State, TensorSpec
 
@@ -50,13 +51,13 @@ class Momentum(Feedback):
         """What `before` returns, still to be added up."""
         velocity, residual = state["velocity"], state["residual"]
         if self.clip_norm is None:
-            return MomentumSum(velocity, residual, grad, self.factor, clear)
+            return LazySum(residual, Addend(grad, velocity, self.factor, clear))
         norm = torch.linalg.vector_norm(grad, dtype=velocity.dtype)
         scale = (self.clip_norm / norm.clamp(min=self.clip_norm)).to(velocity.dtype)
         velocity.mul_(self.factor).addcmul_(grad.to(velocity.dtype), scale)
         if clear:
             grad.zero_()
-        return ResidualSum(residual, velocity)
+        return LazySum(residual, Addend(velocity))
 
     def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:
         add_delivered(reduced.delivered, state["residual"], alpha=-1)

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from thinwire.feedback._settle import add_delivered
-from thinwire.kernels.lazy_sum import LazySum, ResidualSum
+from thinwire.kernels.addend import Addend
+from thinwire.kernels.lazy_sum import LazySum
 from thinwire.types import Feedback, Reduced, State, TensorSpec
 
 
@@ -33,7 +34,7 @@ class Residual(Feedback):
 
     def lazy_sum(self, grad: Tensor, state: State, clear: bool) -> LazySum:
         """What `before` returns, still to be added up."""
-        return ResidualSum(state["residual"], grad, clear)
+        return LazySum(state["residual"], Addend(grad, clear=clear))
 
     def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:
         add_delivered(reduced.delivered, state["residual"], alpha=-1)

@@ -5,11 +5,13 @@ A tile is read as rows of 32 elements. Which of a row passed a threshold is one 
 elements. Survivors are rare, so that costs nothing beside reading the elements.
 """
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from thinwire import rng
+from thinwire.kernels.addend import Addend
 from thinwire.rng import MIX_MULTIPLIERS, MIX_SHIFTS, as_signed
 
 ROW = tl.constexpr(32)  # elements a mark
@@ -21,6 +23,21 @@ _FIRST_SHIFT, _SECOND_SHIFT, _LAST_SHIFT = (tl.constexpr(shift) for shift in MIX
 def rows_of(x: Tensor, warps: int) -> int:
     """Rows of a tile for so many warps: each thread has 128 bytes of `x` in flight."""
     return 128 * warps // x.element_size()
+
+
+def summands(
+    x: Tensor, addend: Addend | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradient, velocity and factor for `accumulated_tile`; the factor keeps float64's bits.
+
+    A device writes without reading: whoever launches clears the gradient afterwards.
+    """
+    if addend is None:
+        return None, None, None
+    if addend.velocity is None:
+        return addend.grad, None, None
+    factor = torch.full((), addend.factor, dtype=x.dtype, device=x.device)
+    return addend.grad, addend.velocity, factor
 
 
 def mix_offset(seed: int) -> int:

@@ -19,6 +19,7 @@ from thinwire.codec.index import (
 from thinwire.codec.value.chunked import ChunkedValue
 from thinwire.codec.value.qsgd import QsgdValue
 from thinwire.kernels import batched_decode, compact, exact_topk, hash_select, use
+from thinwire.kernels.addend import Addend
 from thinwire.kernels.checksum import checksum
 from thinwire.kernels.merge import merge, merge_topk
 from thinwire.kernels.region_reduce import region_reduce
@@ -207,10 +208,11 @@ KERNELS: tuple[Op, ...] = (
        lambda i: lambda: compact.compact(i.x, i.threshold, 2 * i.k), "compact"),
     Op("compact", "torch dgc", "read", _elements(4), lambda i: lambda: _dgc(i)),
     Op("accumulate", "ours", "rmw", _elements(12),
-       lambda i: lambda: compact.accumulate(i.residual, i.grad, i.threshold, 2 * i.k), "compact"),
+       lambda i: lambda: compact.compact(i.residual, i.threshold, 2 * i.k, Addend(i.grad)),
+       "compact"),
     Op("accumulate momentum", "ours", "rmw", _elements(20),
-       lambda i: lambda: compact.accumulate_momentum(
-           i.velocity, i.residual, i.grad, 0.9, i.threshold, 2 * i.k), "compact"),
+       lambda i: lambda: compact.compact(
+           i.residual, i.threshold, 2 * i.k, Addend(i.grad, i.velocity, 0.9)), "compact"),
     Op("exact top-k", "ours", "read", _elements(4),
        lambda i: lambda: exact_topk.largest(i.x, i.k), "exact_topk"),
     Op("exact top-k, guess", "ours", "read", _elements(4),

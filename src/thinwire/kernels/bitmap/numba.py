@@ -6,7 +6,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.kernels._bits import ones, trailing_zeros
+from thinwire.kernels._numba import ones, trailing_zeros
 
 ONE, LOW6, SIX = np.uint64(1), np.uint64(63), np.uint64(6)
 

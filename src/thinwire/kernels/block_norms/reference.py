@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from thinwire.kernels.addend import Addend
+
 
 def norms_in(x: Tensor, block: int, dtype: torch.dtype) -> Tensor:
     """The norms, summed up and given in `dtype`."""
@@ -14,14 +16,8 @@ def norms_in(x: Tensor, block: int, dtype: torch.dtype) -> Tensor:
     return torch.cat((norms, last[None]))
 
 
-def block_norms(x: Tensor, block: int) -> Tensor:
+def block_norms(x: Tensor, block: int, addend: Addend | None = None) -> Tensor:
     """See the package."""
+    if addend:
+        addend.add_to(x)
     return norms_in(x, block, torch.float64 if x.is_cuda else x.dtype)
-
-
-def accumulate_block_norms(residual: Tensor, grad: Tensor, block: int, clear: bool) -> Tensor:
-    """See the package."""
-    residual.add_(grad)
-    if clear:
-        grad.zero_()
-    return block_norms(residual, block)

@@ -5,6 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from thinwire.kernels.addend import Addend
+
 TILE = 8192  # elements a program, where blocks are not larger than that
 WARPS = 8
 
@@ -27,27 +29,18 @@ def _norms(x, grad, norms, numel, block, BLOCKS: tl.constexpr, WIDTH: tl.constex
     tl.store(norms + which, tl.sqrt(total), mask=which * block < numel)
 
 
-def _launch(x: Tensor, grad: Tensor | None, block: int) -> Tensor:
+def block_norms(x: Tensor, block: int, addend: Addend | None = None) -> Tensor:
+    """See the package."""
+    if addend and (addend.velocity is not None or addend.grad.dtype != x.dtype):
+        addend.add_to(x)  # in the kernel, other loads would change the order of the sums
+        addend = None
     norms = torch.empty(triton.cdiv(x.numel(), block), dtype=torch.float64, device=x.device)
     if norms.numel():
         width = min(triton.next_power_of_2(block), TILE)
         blocks = TILE // width
         grid = (triton.cdiv(norms.numel(), blocks),)
+        grad = addend and addend.grad
         _norms[grid](x, grad, norms, x.numel(), block, blocks, width, num_warps=WARPS)
-    return norms
-
-
-def block_norms(x: Tensor, block: int) -> Tensor:
-    """See the package."""
-    return _launch(x, None, block)
-
-
-def accumulate_block_norms(residual: Tensor, grad: Tensor, block: int, clear: bool) -> Tensor:
-    """See the package."""
-    if grad.dtype != residual.dtype:  # its loads would change the order in which sums are taken
-        norms = _launch(residual.add_(grad), None, block)
-    else:
-        norms = _launch(residual, grad, block)
-    if clear:
-        grad.zero_()
+    if addend:
+        addend.clear_gradient()
     return norms

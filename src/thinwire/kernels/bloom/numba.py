@@ -6,7 +6,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.kernels._mix import mix, offset_of
+from thinwire.kernels._numba import mix, offset_of
 from thinwire.kernels.bloom.filter import Filter, drawn_order
 
 ZERO, ONE, SIX, LOW6 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)

@@ -6,7 +6,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.kernels._mix import mix, offset_of
+from thinwire.kernels._numba import mix, offset_of
 from thinwire.kernels.checksum.reference import SEED
 from thinwire.rng import as_signed
 

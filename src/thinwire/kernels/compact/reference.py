@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from thinwire.kernels.addend import Addend
 from thinwire.kernels.compact.found import Found
 
 
@@ -11,8 +12,10 @@ def passing(x: Tensor, threshold: Tensor) -> Tensor:
     return ((x.abs() >= threshold) & (x != 0)).nonzero().flatten()
 
 
-def compact(x: Tensor, threshold: Tensor, capacity: int) -> Found:
+def compact(x: Tensor, threshold: Tensor, capacity: int, addend: Addend | None = None) -> Found:
     """See the package."""
+    if addend:
+        addend.add_to(x)
     everything = passing(x, threshold)
     listed = everything[:capacity]
     indices = torch.full((capacity,), -1, dtype=torch.int64, device=x.device)
@@ -20,29 +23,3 @@ def compact(x: Tensor, threshold: Tensor, capacity: int) -> Found:
     indices[: listed.numel()] = listed
     values[: listed.numel()] = x[listed]
     return Found(indices, values, torch.tensor(everything.numel(), device=x.device))
-
-
-def accumulate(
-    residual: Tensor, grad: Tensor, threshold: Tensor, capacity: int, clear: bool
-) -> Found:
-    """See the package."""
-    residual.add_(grad)
-    if clear:
-        grad.zero_()
-    return compact(residual, threshold, capacity)
-
-
-def accumulate_momentum(
-    velocity: Tensor,
-    residual: Tensor,
-    grad: Tensor,
-    factor: float,
-    threshold: Tensor,
-    capacity: int,
-    clear: bool,
-) -> Found:
-    """See the package."""
-    velocity.mul_(factor).add_(grad)
-    if clear:
-        grad.zero_()
-    return compact(residual.add_(velocity), threshold, capacity)

@@ -18,7 +18,9 @@ from thinwire.kernels._triton import (
     marks,
     ones,
     rows_of,
+    summands,
 )
+from thinwire.kernels.addend import Addend
 from thinwire.kernels.compact.found import Found
 
 WARPS = 16
@@ -82,14 +84,8 @@ def _list(
         tl.store(count, before)
 
 
-def _compact(
-    x: Tensor,
-    threshold: Tensor,
-    capacity: int,
-    grad: Tensor | None = None,
-    velocity: Tensor | None = None,
-    factor: Tensor | None = None,
-) -> Found:
+def compact(x: Tensor, threshold: Tensor, capacity: int, addend: Addend | None = None) -> Found:
+    """See the package."""
     rows = rows_of(x, WARPS)
     tiles = max(1, triton.cdiv(x.numel(), rows * ROW.value))
     words = torch.empty(tiles * (rows + 1), dtype=torch.int32, device=x.device)
@@ -98,43 +94,12 @@ def _compact(
         torch.empty(capacity, dtype=x.dtype, device=x.device),
         torch.empty((), dtype=torch.int64, device=x.device),
     )
-    added = (grad, velocity, factor)
     _mark[(tiles,)](
-        x, *added, threshold, words, x.numel(), rows, num_warps=WARPS, enable_fp_fusion=False
-    )
+        x, *summands(x, addend), threshold, words, x.numel(), rows,
+        num_warps=WARPS, enable_fp_fusion=False,
+    )  # fmt: skip
     listed = (found.indices, found.values, found.count, capacity)
     _list[(min(tiles, LISTERS),)](x, words, tiles, *listed, rows, LISTED, num_warps=LISTER_WARPS)
-    return found
-
-
-def compact(x: Tensor, threshold: Tensor, capacity: int) -> Found:
-    """See the package."""
-    return _compact(x, threshold, capacity)
-
-
-def accumulate(
-    residual: Tensor, grad: Tensor, threshold: Tensor, capacity: int, clear: bool
-) -> Found:
-    """See the package. A device writes without reading: clearing is as cheap by itself."""
-    found = _compact(residual, threshold, capacity, grad)
-    if clear:
-        grad.zero_()
-    return found
-
-
-def accumulate_momentum(
-    velocity: Tensor,
-    residual: Tensor,
-    grad: Tensor,
-    factor: float,
-    threshold: Tensor,
-    capacity: int,
-    clear: bool,
-) -> Found:
-    """See the package."""
-    # A float argument of a kernel has 32 bits; a tensor keeps those of float64.
-    scale = torch.full((), factor, dtype=velocity.dtype, device=velocity.device)
-    found = _compact(residual, threshold, capacity, grad, velocity, scale)
-    if clear:
-        grad.zero_()
+    if addend:
+        addend.clear_gradient()
     return found

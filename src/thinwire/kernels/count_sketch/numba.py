@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.kernels import _threads
-from thinwire.kernels._mix import in_range, mix, offset_of
+from thinwire.kernels._numba import in_range, mix, offset_of
 
 Array = NDArray[Any]
 

@@ -6,7 +6,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.kernels._bits import trailing_zeros
+from thinwire.kernels._numba import trailing_zeros
 from thinwire.kernels.bitmap.numba import count_bits
 
 # Numba makes a float of uint64 with int64: every operand is a uint64.

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from thinwire.errors import RecipeError
 from thinwire.kernels import implementation
-from thinwire.kernels.compact import Found, check
+from thinwire.kernels.addend import check
+from thinwire.kernels.compact import Found
 from thinwire.kernels.exact_topk import reference
 
 Largest = tuple[Tensor, Tensor, Tensor]
@@ -35,7 +36,7 @@ def largest_of(found: Found, x: Tensor, k: int) -> Largest:
     if found.values.dtype != x.dtype or found.values.device != x.device:
         raise RecipeError(
             f"candidates of {found.values.dtype} on {found.values.device} were not found in "
-            f"{x.dtype} on {x.device}: pass what `compact` or `accumulate` made of these elements"
+            f"{x.dtype} on {x.device}: pass what `compact` made of these elements"
         )
     return implementation(reference.largest_of, x.device)(found, x, k)
 

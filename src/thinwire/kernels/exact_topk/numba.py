@@ -13,19 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.errors import NonFiniteError
 from thinwire.kernels import _threads
-from thinwire.kernels._bits import trailing_zeros
+from thinwire.kernels._numba import ONE, Array, Indices, trailing_zeros, view
 from thinwire.kernels.compact import Found
-from thinwire.kernels.compact.numba import ONE, WORD, compact_into, view, word_at
+from thinwire.kernels.compact.numba import WORD, compact_into, word_at
 from thinwire.kernels.exact_topk import Largest
 from thinwire.kernels.exact_topk.sample import room, strided
-
-Array = NDArray[Any]
-Indices = NDArray[np.int64]
 
 DIGIT = 12  # bits: 4096 counters, 32 KiB, and few magnitudes that share all higher bits
 

@@ -8,39 +8,24 @@ from torch import Tensor
 
 from thinwire.errors import RecipeError
 from thinwire.kernels import implementation
-from thinwire.kernels.compact import check, check_gradient
+from thinwire.kernels.addend import Addend, check
 from thinwire.kernels.hash_select import reference
 
 MOST_SLOTS = 2**31 - 1  # so that a 31-bit hash times the slots is still an int64
 
 
-def hash_select(x: Tensor, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
+def hash_select(
+    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+) -> tuple[Tensor, Tensor]:
     """For each slot the index (int64) of the element that won it, -1 where it is empty, and its
-    value, 0 where it is empty.
+    value, 0 where it is empty. First adds `addend`, in the same pass.
 
     The non-zero elements with |x| ≥ `threshold` (0-D, on x's device) write themselves to slot
     `rng.hash_to_range(index, slots, seed)`. Deviation: the paper lets timing decide between the
     writers of one slot; here the largest index wins, so that the result is always the same.
     """
-    check(x, threshold)
-    _check_slots(slots)
-    return implementation(reference.hash_select, x.device)(x, threshold.to(x.dtype), slots, seed)
-
-
-def accumulate_hash(
-    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int, clear: bool = False
-) -> tuple[Tensor, Tensor]:
-    """residual += grad, in place; then `hash_select(residual, …)`. One pass.
-
-    It can `clear` the gradient on its way, as in `kernels.compact`.
-    """
-    check(residual, threshold)
-    check_gradient(residual, grad)
-    _check_slots(slots)
-    fused = implementation(reference.accumulate_hash, residual.device)
-    return fused(residual, grad, threshold.to(residual.dtype), slots, seed, clear)
-
-
-def _check_slots(slots: int) -> None:
+    check(x, threshold, addend)
     if not 0 < slots <= MOST_SLOTS:
         raise RecipeError(f"slots={slots} must be in [1, {MOST_SLOTS}]")
+    select = implementation(reference.hash_select, x.device)
+    return select(x, threshold.to(x.dtype), slots, seed, addend)

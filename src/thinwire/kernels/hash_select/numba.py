@@ -9,15 +9,21 @@ from typing import Any
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.kernels import _threads
-from thinwire.kernels._mix import in_range, mix, offset_of
-from thinwire.kernels.compact.numba import BLOCK, add, least, scan, view
-
-Array = NDArray[Any]
-Indices = NDArray[np.int64]
+from thinwire.kernels._numba import (
+    Array,
+    Indices,
+    add,
+    in_range,
+    mix,
+    offset_of,
+    summands,
+    view,
+)
+from thinwire.kernels.addend import Addend
+from thinwire.kernels.compact.numba import BLOCK, least, scan
 
 LIST = 1 << 16  # survivors, in 768 KiB for float32
 
@@ -34,17 +40,15 @@ def _scatter(
 
 @njit(cache=True, nogil=True)
 def _select(
-    x: Array, grad: Array, clear: bool, start: int, limit: Any, slots: np.uint64,
-    offset: np.uint64, winners: Indices, values: Array,
+    x: Array, grad: Array | None, velocity: Array | None, factor: Any, clear: bool,
+    start: int, end: int, limit: Any, slots: np.uint64, offset: np.uint64,
+    winners: Indices, values: Array,
 ) -> None:  # fmt: skip
-    """An empty `grad` is not added."""
-    room = min(x.size, LIST) + BLOCK
+    room = min(end - start, LIST) + BLOCK
     indices, found, count = np.empty(room, np.int64), np.empty(room, x.dtype), 0
-    for first in range(0, x.size, BLOCK):
-        block = x[first : first + BLOCK]
-        if grad.size:
-            add(block, grad[first : first + BLOCK], clear)
-        count = scan(block, start + first, limit, indices, found, count)
+    for low in range(start, end, BLOCK):
+        block = add(x, grad, velocity, factor, clear, low, min(low + BLOCK, end))
+        count = scan(block, low, limit, indices, found, count)
         if count > room - BLOCK:
             _scatter(indices, found, count, slots, offset, winners, values)
             count = 0
@@ -59,24 +63,19 @@ def _overrule(winners: Indices, values: Array, later: Indices, its_values: Array
         values[slot] = its_values[slot] if taken else values[slot]
 
 
-def hash_select(x: Tensor, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
-    """See the package."""
-    return accumulate_hash(x, x[:0], threshold, slots, seed, clear=False)
-
-
-def accumulate_hash(
-    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int, clear: bool
+def hash_select(
+    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
     """See the package. Each thread fills slots of its own; later pieces have larger indices."""
-    x, g = view(residual), view(grad)
+    source, added = view(x), summands(x, addend)
     rule = (least(threshold), np.uint64(slots), offset_of(seed))
 
     def work(which: int, first: int, end: int) -> tuple[Indices, Array]:
-        winners, values = np.full(slots, -1, np.int64), np.zeros(slots, x.dtype)
-        _select(x[first:end], g[first:end], clear, first, *rule, winners, values)
+        winners, values = np.full(slots, -1, np.int64), np.zeros(slots, source.dtype)
+        _select(source, *added, first, end, *rule, winners, values)
         return winners, values
 
-    (winners, values), *others = _threads.run(work, _threads.pieces(x.size))
+    (winners, values), *others = _threads.run(work, _threads.pieces(source.size))
     for later in others:
         _overrule(winners, values, *later)
     return torch.from_numpy(winners), torch.from_numpy(values)

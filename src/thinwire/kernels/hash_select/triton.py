@@ -18,15 +18,17 @@ from thinwire.kernels._triton import (
     mix_offset,
     ones,
     rows_of,
+    summands,
 )
+from thinwire.kernels.addend import Addend
 
 WARPS = 4
 
 
 @triton.jit(do_not_specialize=["slots", "offset", "numel"])
-def _claim(x, grad, threshold, winners, slots, offset, numel, ROWS: tl.constexpr):
+def _claim(x, grad, velocity, factor, threshold, winners, slots, offset, numel, ROWS: tl.constexpr):
     """Every survivor of this tile writes its index to its slot, if none larger is there."""
-    word = marks(accumulated_tile(x, grad, None, None, numel, ROWS), threshold)
+    word = marks(accumulated_tile(x, grad, velocity, factor, numel, ROWS), threshold)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     for _ in range(tl.max(ones(word))):
         index = row * ROW + lowest(word)
@@ -44,30 +46,19 @@ def _fetch(x, winners, values, slots, BLOCK: tl.constexpr):
     tl.store(values + slot, value, mask=slot < slots)
 
 
-def _select(
-    x: Tensor, threshold: Tensor, slots: int, seed: int, grad: Tensor | None = None
+def hash_select(
+    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
+    """See the package."""
     winners = torch.full((slots,), -1, dtype=torch.int64, device=x.device)
     values = torch.empty(slots, dtype=x.dtype, device=x.device)
     rows = rows_of(x, WARPS)
     tiles = max(1, triton.cdiv(x.numel(), rows * ROW.value))
     _claim[(tiles,)](
-        x, grad, threshold, winners, slots, mix_offset(seed), x.numel(), rows, num_warps=WARPS
-    )
+        x, *summands(x, addend), threshold, winners, slots, mix_offset(seed), x.numel(), rows,
+        num_warps=WARPS, enable_fp_fusion=False,
+    )  # fmt: skip
     _fetch[(triton.cdiv(slots, 256),)](x, winners, values, slots, BLOCK=256, num_warps=4)
+    if addend:
+        addend.clear_gradient()
     return winners, values
-
-
-def hash_select(x: Tensor, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
-    """See the package."""
-    return _select(x, threshold, slots, seed)
-
-
-def accumulate_hash(
-    residual: Tensor, grad: Tensor, threshold: Tensor, slots: int, seed: int, clear: bool
-) -> tuple[Tensor, Tensor]:
-    """See the package."""
-    winners = _select(residual, threshold, slots, seed, grad)
-    if clear:
-        grad.zero_()
-    return winners

@@ -6,7 +6,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.kernels._bits import leading_zeros
+from thinwire.kernels._numba import leading_zeros
 from thinwire.kernels.huffman.code import BASES, LONGEST, SYMBOLS, WIDTHS, Code
 
 ZERO, ONE, SIX = np.uint64(0), np.uint64(1), np.uint64(6)

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.kernels._bits import ones
+from thinwire.kernels._numba import ones
 from thinwire.kernels.region_reduce import reference
 from thinwire.types import Sparse
 
