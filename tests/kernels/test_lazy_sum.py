@@ -81,7 +81,7 @@ def test_fused_selects_the_same_bits(
     fused, plain = pipeline.init(spec), pipeline.init(spec)
     for step in range(5):
         grad, ctx = numbers(10 + step).to(dtype), at(step)
-        prepared = pipeline.prepare(grad, fused, ctx)
+        prepared = pipeline.prepare(grad.clone(), fused, ctx)  # which it may use up
         x = feedback.before(grad, plain["feedback"])
         chosen = sparsifier.select(x, plain["sparsifier"], ctx)
         assert torch.equal(prepared.x, x)
