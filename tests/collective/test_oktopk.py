@@ -554,6 +554,23 @@ def test_indices_must_come_back_as_they_were(cluster):
     cluster.run(lossy_index, 1)
 
 
+def capped(group, rank, size, cap):
+    """The threshold of a first step lets many of a second pass, whose values are twice as large."""
+    comm, memory = GroupCommunicator(group), {}
+    collective = OkTopK(K / NUMEL / 4, low=0.0, high=math.inf, cap=cap)
+    for step, scale in enumerate((1.0, 2.0)):
+        mine = selection("uniform", rank, size, step=step)
+        mine = Sparse(mine.indices, scale * mine.values, mine.numel)
+        reduced = collective.exchange(mine, Pair(), context(comm, step, memory))
+    return reduced.total.count
+
+
+def test_an_infinite_cap_is_none(cluster):
+    assert cluster.run(capped, 2, 1.5) == [1.5 * K // 4] * 2
+    count, other = cluster.run(capped, 2, math.inf)
+    assert count == other > 1.5 * K // 4
+
+
 @pytest.mark.parametrize(
     "settings",
     [

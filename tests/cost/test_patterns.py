@@ -4,7 +4,6 @@ Bytes are compared with those of real runs in test_exchange.py. Covers cost/patt
 """
 
 import dataclasses
-from typing import ClassVar
 
 import pytest
 import torch
@@ -25,7 +24,7 @@ from thinwire.cost.patterns import _agreement, boundary_stages, pattern, thresho
 from thinwire.cost.predict import predict
 from thinwire.cost.wire_size import alone, dense_wire_bytes
 from thinwire.errors import RecipeError
-from thinwire.types import CodecKind, Collective, ExchangeContext, Sparse
+from thinwire.types import AnyCodec, Collective, ExchangeContext, Reduced, Selection, Sparse
 
 BLOCK = 2
 RAW = Pair()
@@ -157,7 +156,8 @@ def test_a_change_in_when_sparcml_goes_dense_reaches_the_model(
 def test_a_collective_without_a_cost_model_is_refused_in_one_line_before_anything_runs() -> None:
     @dataclasses.dataclass(frozen=True)
     class Own(Collective):
-        takes: ClassVar[CodecKind] = "bytes"
+        def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
+            raise NotImplementedError
 
     foreign = dataclasses.replace(recipe("topk"), collective=Own())
     attempts = (

@@ -85,6 +85,15 @@ def test_the_cap_keeps_the_largest_of_those_that_passed() -> None:
     assert chosen.values.abs().min() >= left_out(xs[1], chosen).max()
 
 
+def test_an_infinite_cap_is_none() -> None:
+    xs = [draw("normal", N), 2 * draw("normal", N, 1)]
+    (_, chosen), evaluated = run(plain(cap=math.inf), xs)
+    assert evaluated == [0]
+    assert chosen.count > 2 * K
+    reached = xs[1].abs() >= select(TopK(DENSITY), xs[0]).values.abs().min()
+    assert torch.equal(chosen.indices, reached.nonzero().flatten())
+
+
 def test_the_cap_holds_against_ties_and_zeros() -> None:
     xs = [draw("constant", N), draw("constant", N), draw("zeros", N), draw("zeros", N)]
     for sparsifier in (plain(), ReusedThreshold(DENSITY)):

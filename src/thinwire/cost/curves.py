@@ -97,7 +97,7 @@ def measure_curves(
 ) -> dict[str, Curve]:
     """Run the recipe alone (P = 1) on a few sizes and densities, and fit each kind of work."""
     points: dict[str, list[tuple[float, float, float]]] = {work: [] for work in WORK}
-    own: float | None = getattr(recipe.sparsifier, "density", None)
+    own = recipe.sparsifier.density
     densities = [None] if own is None else sorted({min(1.0, own * f) for f in FACTORS})
     _medians(recipe, sizes[0], own, device, clock)  # compiles what is not compiled yet
     started = clock()

@@ -48,6 +48,7 @@ from thinwire.cost.exchange import (
 from thinwire.cost.network import Network
 from thinwire.cost.wire_size import dense_wire_bytes, wire_bytes
 from thinwire.errors import RecipeError
+from thinwire.settings import target_count
 from thinwire.types import AnyCodec, Codec, Collective
 
 WORD = 8  # bytes of a count in a sum
@@ -89,13 +90,13 @@ def _gtopk(collective: GTopK, codec: AnyCodec, load: Load) -> Pattern:
 
     The longest path has ⌈log2 P⌉ hops each way.
     """
-    hops = 2 * tree_rounds(load.workers)
-    wire = _wire(codec, load, load.k, load.n)
+    hops, k = 2 * tree_rounds(load.workers), _survivors(collective.density, load)
+    wire = _wire(codec, load, k, load.n)
     mean = 2 * (load.workers - 1) / load.workers * (LENGTH + wire)
     turns = hops * rounds(wire)
     climbed = Stage(turns, turns, mean, hops * (LENGTH + wire))
     # The root decodes and prunes what comes up in each round, and everyone what comes down.
-    return Pattern((climbed,), 2 * load.k, (hops / 2 + 1) * load.k)
+    return Pattern((climbed,), 2 * k, (hops / 2 + 1) * k)
 
 
 @pattern.register
@@ -147,12 +148,17 @@ def _sketch(collective: SketchAllReduce, codec: AnyCodec, load: Load) -> Pattern
 def _oktopk(collective: OkTopK, codec: AnyCodec, load: Load) -> Pattern:
     """Steps that evaluate thresholds and boundaries anew are shared out over all steps.
 
-    Both phases are taken as balanced, which boundaries see to; then a rank sends k·(P-1)/P entries
-    in each, 4k·(P-1)/P words where the paper's bound is 6k·(P-1)/P. Regions are taken to be n/P
+    Both phases are taken as balanced, which boundaries see to; then a rank sends (P-1)/P of its
+    selection and of the survivors: 4k·(P-1)/P words if both are k, where the paper's bound is
+    6k·(P-1)/P. Regions are taken to be n/P
     wide: where that is near 2^16, some are wider and some not, and raw indices take 4 bytes or 2.
     """
     workers, peers = load.workers, load.workers - 1
-    part = wire_bytes(_bytes_codec(codec), load.k / workers, load.n / workers) * (load.k > 0)
+    survivors = _survivors(collective.density, load)
+    part, total = (
+        wire_bytes(_bytes_codec(codec), entries / workers, load.n / workers) * (entries > 0)
+        for entries in (load.k, survivors)
+    )
     split = (
         Stage(1, peers, peers * LENGTH, peers * LENGTH),
         Stage(len(buckets(workers, collective.in_flight)), peers, peers * part, peers * part),
@@ -163,9 +169,9 @@ def _oktopk(collective: OkTopK, codec: AnyCodec, load: Load) -> Pattern:
         gather_numbers(workers, len(Counts._fields)),
         *(stage.times(1 / collective.threshold_interval) for stage in threshold_stages(workers)),
         *(stage.times(1 / collective.boundary_interval) for stage in boundaries),
-        to_all(workers, part),
+        to_all(workers, total),
     )
-    return Pattern(stages, load.k * (1 + 1 / workers), 2 * load.k)
+    return Pattern(stages, load.k + survivors / workers, load.k + survivors)
 
 
 def threshold_stages(workers: int) -> list[Stage]:
@@ -221,6 +227,16 @@ def _agreement(load: Load, block: int) -> tuple[Stage, ...]:
     method, size = method_of(workers, blocks, mine if asks else None)
     agreed = allreduce(workers, size) if method == "flags" else to_all(workers, size)
     return (gather_numbers(workers, 1), agreed) if asks else (agreed,)
+
+
+def _survivors(density: float | None, load: Load) -> float:
+    """How many entries a collective with this density keeps of the sum; None: as many as selected.
+
+    While a tree's partial sums grow to that they are taken to be as long as the result.
+    """
+    if density is None:
+        return load.k
+    return min(target_count(load.n, density, None), load.union(load.n, load.k))
 
 
 def _wire(codec: AnyCodec, load: Load, count: float, rows: float) -> float:

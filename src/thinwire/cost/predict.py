@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from thinwire.collective import AllGather, Dense, GTopK, OkTopK
+from thinwire.collective import Dense
 from thinwire.cost.buckets import PlannedUnit, Shape, units_of
 from thinwire.cost.curves import Costs, Curve
 from thinwire.cost.exchange import Load, Pattern, gather_numbers
@@ -138,8 +138,6 @@ def load_of(recipe: Pipeline, numel: int, workers: int, alike: float = ALIKE) ->
         k = slots * (1 - (1 - 1 / slots) ** k)  # the others collide
     if sparsifier.shared:
         alike = 1.0  # random elements, the same on all ranks
-    if isinstance(recipe.collective, AllGather | GTopK | OkTopK):
-        alike = 0.0  # makes no difference to what they send
     return Load(workers, numel, k, alike, width)
 
 

@@ -26,8 +26,8 @@ class ReusedThreshold(OnePass):
     step. When too many passed that costs next to nothing: the k largest are among them.
 
     `cap` bounds the count where `high` does not: `low=0, high=inf` is the paper's plain rule, and
-    then the largest `cap`·k of those that passed are taken. What is not selected is not lost; it
-    stays in the residual.
+    then the largest `cap`·k of those that passed are taken, or all of them with `cap=inf`. What is
+    not selected is not lost; it stays in the residual.
     """
 
     name = "reuse"
@@ -64,7 +64,7 @@ class ReusedThreshold(OnePass):
             return self._evaluate(take_largest(x.dense(), k), state, ctx)
         if passed.count > self.high * k:
             return self._evaluate(take_largest_of(passed, k), state, ctx)
-        return take_largest_of(passed, min(passed.count, max(1, math.floor(self.cap * k))))
+        return take_largest_of(passed, math.floor(min(passed.count, self.cap * k)))
 
     def _is_fresh(self, state: State, ctx: StepContext) -> bool:
         """Whether the threshold may serve: not too old, and not from another run's later step."""
