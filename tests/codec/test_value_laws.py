@@ -1,4 +1,7 @@
-"""What each lossy value codec promises beyond its error bound."""
+"""What each lossy value codec promises beyond its error bound.
+
+Covers codec/value/qsgd.py, codec/value/sign.py, codec/value/tern.py.
+"""
 
 import math
 from typing import Literal

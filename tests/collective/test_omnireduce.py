@@ -1,4 +1,7 @@
-"""OmniReduce: non-zero blocks go to their aggregators, and the union comes back."""
+"""OmniReduce: non-zero blocks go to their aggregators, and the union comes back.
+
+Covers collective/_blocks.py.
+"""
 
 import pytest
 

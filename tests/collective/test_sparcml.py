@@ -1,4 +1,7 @@
-"""SparCML: equal regions, each added up by its own rank, dense where they fill in."""
+"""SparCML: equal regions, each added up by its own rank, dense where they fill in.
+
+Covers collective/_owners.py.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,7 @@
-"""Union allreduce: a bitmap of blocks, then one dense allreduce over those that anyone touched."""
+"""Union allreduce: a bitmap of blocks, then one dense allreduce over those that anyone touched.
+
+Covers collective/touched.py.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,8 @@
-"""Law 4, round trip: lossless pairs return what they got, lossy ones stay within their bound."""
+"""Law 4, round trip: lossless pairs return what they got, lossy ones stay within their bound.
+
+Covers codec/pair.py, codec/parts.py, codec/value/half.py, codec/value/raw.py,
+codec/value/three_lc.py.
+"""
 
 import pytest
 import torch

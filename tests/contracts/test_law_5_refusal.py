@@ -1,4 +1,7 @@
-"""Law 5, refusal: damaged, foreign or lying bytes raise WireFormatError and are never decoded."""
+"""Law 5, refusal: damaged, foreign or lying bytes raise WireFormatError and are never decoded.
+
+Covers codec/container.py.
+"""
 
 import struct
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""Every way to write a recipe down, and back."""
+"""Every way to write a recipe down, and back.
+
+Covers cookbook/__init__.py.
+"""
 
 import dataclasses
 import json

@@ -1,4 +1,7 @@
-"""Cost models send as many bytes as real exchanges do, and reduce to the papers' equations."""
+"""Cost models send as many bytes as real exchanges do, and reduce to the papers' equations.
+
+Covers cost/network.py, cost/wire_size.py.
+"""
 
 from dataclasses import replace
 from math import log2

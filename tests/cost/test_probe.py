@@ -1,4 +1,7 @@
-"""Calibration: the same plain numbers on all ranks, kept on disk, measured anew when asked."""
+"""Calibration: the same plain numbers on all ranks, kept on disk, measured anew when asked.
+
+Covers cost/cache.py, cost/calibration.py, cost/curves.py.
+"""
 
 import json
 import warnings

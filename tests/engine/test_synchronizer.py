@@ -1,4 +1,7 @@
-"""The Synchronizer: many tensors over many steps, by name."""
+"""The Synchronizer: many tensors over many steps, by name.
+
+Covers engine/backward.py, engine/roster.py, engine/step.py.
+"""
 
 import io
 from datetime import timedelta

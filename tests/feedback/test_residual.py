@@ -1,4 +1,7 @@
-"""Residual feedback: what is not delivered waits; nothing else changes."""
+"""Residual feedback: what is not delivered waits; nothing else changes.
+
+Covers feedback/_settle.py.
+"""
 
 import pytest
 import torch

@@ -2,6 +2,8 @@
 
 A twin of the model, without DDP, computes each rank's own gradients. For every parameter and
 every step: Σ ranks (gradient + old residual) = P · p.grad + Σ ranks new residual.
+
+Covers engine/backward.py, frontends/handle.py.
 """
 
 import io

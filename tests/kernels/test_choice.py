@@ -1,4 +1,7 @@
-"""Which implementation runs, and how to say otherwise."""
+"""Which implementation runs, and how to say otherwise.
+
+Covers kernels/__init__.py.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,7 @@
-"""Codes of chunks: scales, codes and values come out bit for bit the same, on every device."""
+"""Codes of chunks: scales, codes and values come out bit for bit the same, on every device.
+
+Covers kernels/_numeric.py.
+"""
 
 import math
 

@@ -1,4 +1,8 @@
-"""Figures: which there are, what they show, and that the PNG files are drawn upon."""
+"""Figures: which there are, what they show, and that the PNG files are drawn upon.
+
+Covers report/charts/bars.py, report/charts/drawing.py, report/charts/lines.py,
+report/charts/palette.py, report/charts/svg.py, report/kinds.py, report/panels.py.
+"""
 
 from collections import Counter
 from pathlib import Path

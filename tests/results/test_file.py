@@ -1,4 +1,7 @@
-"""Result files: readable at any moment, and they say which code and which command made them."""
+"""Result files: readable at any moment, and they say which code and which command made them.
+
+Covers results/origin.py.
+"""
 
 import json
 import subprocess

@@ -1,4 +1,10 @@
-"""What every index codec promises (`codec/abc.py`), for every codec at once."""
+"""What every index codec promises (`types/halves.py`), for every codec at once.
+
+Covers codec/index/ans.py, codec/index/ascending.py, codec/index/bitmap.py,
+codec/index/elias_fano.py, codec/index/huffman.py, codec/index/packed.py, codec/index/pco.py,
+codec/index/raw.py, codec/index/regional.py, codec/index/rice.py, codec/index/rle.py,
+codec/index/varint.py, codec/index/zstd.py.
+"""
 
 import math
 import time

@@ -1,4 +1,7 @@
-"""Index codecs that lean on a package of the extra [codecs]."""
+"""Index codecs that lean on a package of the extra [codecs].
+
+Covers codec/extras.py.
+"""
 
 import sys
 

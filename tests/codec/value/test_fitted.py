@@ -1,4 +1,7 @@
-"""Curves through sorted values: ranks, signs, and how good the fits are."""
+"""Curves through sorted values: ranks, signs, and how good the fits are.
+
+Covers codec/value/fit_dexp.py, codec/value/fit_poly.py, codec/value/ranks.py.
+"""
 
 import struct
 from typing import Any

@@ -1,4 +1,7 @@
-"""deflate and zstd: smaller, exact, and never more memory than the header's count."""
+"""deflate and zstd: smaller, exact, and never more memory than the header's count.
+
+Covers codec/value/deflate.py, codec/value/zstd.py.
+"""
 
 import sys
 import tracemalloc

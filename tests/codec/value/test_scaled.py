@@ -1,4 +1,7 @@
-"""fp8 and chunked: a scale for each chunk."""
+"""fp8 and chunked: a scale for each chunk.
+
+Covers codec/value/chunked.py, codec/value/chunks.py, codec/value/fp8.py.
+"""
 
 import math
 from typing import Any
