@@ -1,8 +1,8 @@
-"""What each node is told to run: torchrun once, or a plain command once a worker."""
+"""What each node is told to run: torchrun once, or a plain command once per worker."""
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,16 +10,9 @@ from thinwire.lab.errors import LabError
 from thinwire.lab.namespaces import Node
 
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
-_OURS = (
-    "nnodes",
-    "nproc-per-node",
-    "node-rank",
-    "master-addr",
-    "master-port",
-    "local-addr",
-    "standalone",
-    "rdzv-backend",
-    "rdzv-endpoint",
+_SET_BY_THE_LAB = frozenset(
+    "nnodes nproc-per-node node-rank master-addr master-port local-addr standalone rdzv-backend "
+    "rdzv-endpoint".split()
 )
 
 
@@ -41,26 +34,25 @@ def launches(
     if workers_per_node < 1:
         raise LabError(f"workers_per_node={workers_per_node} must be at least 1")
     world = len(nodes) * workers_per_node
-    master = nodes[0].address
-    after = _torchrun_ends(command)
-    if after is not None:
-        _refuse_ours(command[after:])
+    split = _options_of_torchrun(command)
+    if split is None:
         return [
-            Launch(
-                node,
-                [*command[:after], *_where(node, nodes, workers_per_node, port), *command[after:]],
-                _surroundings(node, world),
-            )
+            Launch(node, list(command), _environment(node, world) | variables)
             for node in nodes
+            for variables in _rank_variables(node, nodes, workers_per_node, port)
         ]
+    _refuse_options_of_the_lab(command[split:])
     return [
-        Launch(node, list(command), _surroundings(node, world) | rank_variables)
+        Launch(
+            node,
+            [*command[:split], *_node_options(node, nodes, workers_per_node, port), *command[split:]],
+            _environment(node, world),
+        )
         for node in nodes
-        for rank_variables in _ranks(node, len(nodes), workers_per_node, master, port)
     ]
 
 
-def _torchrun_ends(command: Sequence[str]) -> int | None:
+def _options_of_torchrun(command: Sequence[str]) -> int | None:
     """Where torchrun's own options begin; None if this is not torchrun."""
     if Path(command[0]).name == "torchrun":
         return 1
@@ -70,16 +62,18 @@ def _torchrun_ends(command: Sequence[str]) -> int | None:
     return None
 
 
-def _refuse_ours(options: Sequence[str]) -> None:
+def _refuse_options_of_the_lab(options: Sequence[str]) -> None:
     for word in options:
         if not word.startswith("-"):
             return  # the script: what follows is its own
         name = word.lstrip("-").partition("=")[0].replace("_", "-")
-        if name in _OURS:
+        if name in _SET_BY_THE_LAB:
             raise LabError(f"leave out {word}: the lab tells torchrun where its nodes are")
 
 
-def _where(node: Node, nodes: Sequence[Node], workers_per_node: int, port: int) -> list[str]:
+def _node_options(
+    node: Node, nodes: Sequence[Node], workers_per_node: int, port: int
+) -> list[str]:
     options = {
         "--nnodes": len(nodes),
         "--nproc-per-node": workers_per_node,
@@ -91,7 +85,7 @@ def _where(node: Node, nodes: Sequence[Node], workers_per_node: int, port: int) 
     return [str(word) for option in options.items() for word in option]
 
 
-def _surroundings(node: Node, world: int) -> dict[str, str]:
+def _environment(node: Node, world: int) -> dict[str, str]:
     threads = max(1, (os.cpu_count() or 1) // world)  # all nodes share this machine's cores
     return {
         "GLOO_SOCKET_IFNAME": node.interface,
@@ -105,19 +99,18 @@ def _surroundings(node: Node, world: int) -> dict[str, str]:
     }
 
 
-def _ranks(
-    node: Node, nodes: int, workers_per_node: int, master: str, port: int
-) -> list[dict[str, str]]:
-    return [
-        {
-            "RANK": str(node.index * workers_per_node + local),
-            "LOCAL_RANK": str(local),
-            "WORLD_SIZE": str(nodes * workers_per_node),
-            "LOCAL_WORLD_SIZE": str(workers_per_node),
-            "GROUP_RANK": str(node.index),
-            "GROUP_WORLD_SIZE": str(nodes),
-            "MASTER_ADDR": master,
-            "MASTER_PORT": str(port),
+def _rank_variables(
+    node: Node, nodes: Sequence[Node], workers_per_node: int, port: int
+) -> Iterator[dict[str, str]]:
+    for local in range(workers_per_node):
+        variables = {
+            "RANK": node.index * workers_per_node + local,
+            "LOCAL_RANK": local,
+            "WORLD_SIZE": len(nodes) * workers_per_node,
+            "LOCAL_WORLD_SIZE": workers_per_node,
+            "GROUP_RANK": node.index,
+            "GROUP_WORLD_SIZE": len(nodes),
+            "MASTER_ADDR": nodes[0].address,
+            "MASTER_PORT": port,
         }
-        for local in range(workers_per_node)
-    ]
+        yield {name: str(value) for name, value in variables.items()}

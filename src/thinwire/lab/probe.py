@@ -42,20 +42,16 @@ def check_rate(source: Node, sink: Node, shape: LinkShape) -> RateCheck:
     """The closest of a few transfers from one node to another."""
     assert shape.rate is not None
     # Many bursts, of which the first quarter is not timed: the full bucket must not flatter.
-    numel = max(int(shape.rate / 8 * PROBE_S), 8 * shape.burst_bytes)
-    best: RateCheck | None = None
-    for _ in range(TRIES):
-        found = RateCheck(shape.rate, _transfer_rate(source, sink, numel) / PAYLOAD_SHARE)
-        if best is None or found.off < best.off:
-            best = found
-        if best.holds:
-            break
-    assert best is not None
-    return best
+    size = max(int(shape.rate / 8 * PROBE_S), 8 * shape.burst_bytes)
+    checks: list[RateCheck] = []
+    while len(checks) < TRIES and not (checks and checks[-1].holds):
+        rate = _transfer_rate(source, sink, size) / PAYLOAD_SHARE
+        checks.append(RateCheck(shape.rate, rate))
+    return min(checks, key=lambda check: check.off)
 
 
-def _transfer_rate(source: Node, sink: Node, numel: int) -> float:
-    """Payload bits a second, seen by the receiver, once a quarter has arrived."""
+def _transfer_rate(source: Node, sink: Node, size: int) -> float:
+    """Payload bits per second, seen by the receiver, once a quarter has arrived."""
     assert source.namespace is not None and sink.namespace is not None
     with entered(sink.namespace):
         listener = socket.create_server((sink.address, PORT))
@@ -66,27 +62,27 @@ def _transfer_rate(source: Node, sink: Node, numel: int) -> float:
         incoming, _ = listener.accept()
     with incoming:
         incoming.settimeout(PATIENCE_S)
-        sender = threading.Thread(target=_send, args=(outgoing, numel), daemon=True)
+        sender = threading.Thread(target=_send, args=(outgoing, size), daemon=True)
         sender.start()
-        rate = _receive(incoming, numel)
+        rate = _receive(incoming, size)
     sender.join()
     return rate
 
 
-def _send(outgoing: socket.socket, numel: int) -> None:
+def _send(outgoing: socket.socket, size: int) -> None:
     with outgoing:
-        while numel > 0:
-            numel -= outgoing.send(PIECE[:numel])
+        while size > 0:
+            size -= outgoing.send(PIECE[:size])
 
 
-def _receive(incoming: socket.socket, numel: int) -> float:
+def _receive(incoming: socket.socket, size: int) -> float:
     """A transfer that takes too long is cut short: what came in that time is rate enough."""
     buffer = bytearray(1024 * 1024)
     deadline = time.perf_counter() + PATIENCE_S
     arrived, started, at_start = 0, 0.0, 0
-    while arrived < numel and time.perf_counter() < deadline:
+    while arrived < size and time.perf_counter() < deadline:
         arrived += incoming.recv_into(buffer)
-        if not started and arrived >= numel // 4:
+        if not started and arrived >= size // 4:
             started, at_start = time.perf_counter(), arrived
     took = time.perf_counter() - started
     return 8 * (arrived - at_start) / took if started else 0.0

@@ -2,12 +2,10 @@
 
 import ctypes
 import os
-import queue
 import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +14,8 @@ from typing import IO
 from thinwire.lab.errors import LabError
 
 MARK = "THINWIRE_LAB"  # in the environment of all that a lab starts, and of what those start
-GRACE_S = 10.0
+GRACE_S = 10.0  # to end after SIGTERM
+POLL_S = 0.05
 ROUNDS = 3
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -57,23 +56,17 @@ def _follow_the_parent() -> None:
 
 def wait_all(processes: Sequence[Process], timeout_s: float | None = None) -> int:
     """Zero once all have ended well; else, at once, the status of the first that did not."""
-    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-
-    def watch(process: Process) -> None:
-        ended.put(process.wait())
-
-    for process in processes:
-        threading.Thread(target=watch, args=(process,), daemon=True).start()
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    for _ in processes:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        try:
-            status = ended.get(timeout=left)
-        except queue.Empty:
-            raise LabError(f"the command did not end within {timeout_s:g} s") from None
-        if status:
-            return status if status > 0 else 128 - status  # as a shell counts signals
-    return 0
+    while True:
+        statuses = [process.poll() for process in processes]
+        failure = next(filter(None, statuses), None)
+        if failure is not None:
+            return failure if failure > 0 else 128 - failure  # as a shell counts signals
+        if None not in statuses:
+            return 0
+        if deadline is not None and time.monotonic() > deadline:
+            raise LabError(f"the command did not end within {timeout_s:g} s")
+        time.sleep(POLL_S)
 
 
 def end(processes: Sequence[Process], mark: str) -> None:
@@ -118,11 +111,11 @@ def _signal(processes: Sequence[Process], number: int) -> None:
 def marked(mark: str) -> list[int]:
     """Processes with a lab's mark in their environment: torchrun's workers, say."""
     wanted = f"{MARK}={mark}".encode()
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if wanted in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
+                pids.append(int(path.parent.name))
         except OSError:
             continue  # gone, or another user's
-    return found
+    return pids
