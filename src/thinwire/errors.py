@@ -28,6 +28,10 @@ class NonFiniteError(ThinwireError, FloatingPointError):
     """NaN or Inf in a gradient. It did not enter any state."""
 
 
+class LabError(ThinwireError, RuntimeError):
+    """The machine cannot make this network, or a command cannot run in it; the text says why."""
+
+
 @contextmanager
 def exchange_named(collective: str, tensor: str, step: int) -> Iterator[None]:
     """Let an `ExchangeError` say which exchange broke off."""

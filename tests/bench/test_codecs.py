@@ -9,16 +9,8 @@ import torch
 
 from support.extras import CLI, needs
 from thinwire.bench.codecs.data import Sample, recorded, synthetic
-from thinwire.bench.codecs.run import (
-    Settings,
-    byte_entropy,
-    entries,
-    index_entropy,
-    measure,
-    plan,
-    samples,
-    shannon_bound,
-)
+from thinwire.bench.codecs.entropy import byte_entropy, index_entropy, shannon_bound
+from thinwire.bench.codecs.run import Settings, entries, measure, plan, samples
 from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError, ThinwireError
 

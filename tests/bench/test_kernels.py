@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+import thinwire as tw
 from support.extras import CLI, needs
+from thinwire.bench.kernels.encode import Encode
 from thinwire.bench.kernels.ops import WORKERS, Inputs, Op
 from thinwire.bench.kernels.run import OPS, Settings, cold_caches, plan, run
 from thinwire.bench.kernels.timing import measure
@@ -164,3 +166,15 @@ def test_the_command_prints_writes_and_draws(tmp_path: Path) -> None:
     assert any(line.startswith("merge reference 4,096 0.01") for line in measured)
     assert len(json.loads(json_path.read_text())["rows"]) == len(measured) == 3
     assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_whole_recipe_has_another_gradient_in_every_step() -> None:
+    inputs = Inputs(4096, 0.01, torch.device("cpu"))
+    work = Encode(tw.recipe("topk", density=0.01), inputs)
+    gradients = []
+    for _ in range(3):
+        work.between()
+        gradients.append(work.grad.clone())
+        work()
+    assert not torch.equal(gradients[0], gradients[1])
+    assert all(torch.equal(g.sort().values, inputs.x.sort().values) for g in gradients)

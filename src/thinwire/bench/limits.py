@@ -24,11 +24,16 @@ def refuse_links(workers: Sequence[int], nodes: int | None, rates: Sequence[str 
             raise LabError(f"{error}; `--rates none` measures over unshaped loopback") from None
 
 
-def refuse_memory(workers: int, gib_per_rank: float, what: str) -> None:
-    """More than this machine has free."""
-    needed, available = workers * gib_per_rank, available_memory_gib()
-    if available is not None and needed > available:
+def refuse_memory(needed_gib: float, free_gib: float | None, what: str) -> None:
+    """More than is free; None where that is not known."""
+    if free_gib is not None and needed_gib > free_gib:
         raise ThinwireError(
-            f"{workers} workers with {what} may need {needed:.0f} GiB, and {available:.0f} are "
-            "free: take fewer, or something smaller"
+            f"{what} may need {needed_gib:.1f} GiB, and {free_gib:.1f} are free: take fewer, or "
+            "something smaller"
         )
+
+
+def refuse_workers_in_memory(workers: int, interpreter_gib: float, floats: int, what: str) -> None:
+    """More workers than there is memory for, where each holds so many floats."""
+    needed_gib = workers * (interpreter_gib + 4 * floats / 2**30)
+    refuse_memory(needed_gib, available_memory_gib(), f"{workers} workers with {what}")

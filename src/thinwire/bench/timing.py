@@ -1,11 +1,14 @@
-"""What every benchmark does alike: medians with their spread, progress, the load of others."""
+"""What every benchmark needs: medians with their spread, threads, progress, others' load."""
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,17 @@ class Spread:
         )
 
 
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """torch computes with so many threads; afterwards with as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Watcher(Protocol):
     """Is told what is being done, and of each step that is over, with a note such as its loss."""
 
@@ -49,13 +63,13 @@ class Quiet:
 
 
 class LoadMeter:
-    """How many cores others kept busy meanwhile: what the system worked, less what we did."""
+    """How many cores other processes kept busy since: what the system worked, less our own."""
 
     def __init__(self) -> None:
         self._busy, self._at = _busy_seconds(), time.monotonic()
 
     def others(self, own_seconds: float) -> float | None:
-        """Cores, given the CPU time of our own processes since; None where nobody counts."""
+        """Cores, given the CPU time of our own processes; None where nothing is counted."""
         busy, at = _busy_seconds(), time.monotonic()
         if busy is None or self._busy is None or at <= self._at:
             return None

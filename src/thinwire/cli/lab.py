@@ -12,7 +12,7 @@ from typer import Argument, Exit, Option
 from thinwire.cli.console import show_table
 from thinwire.cli.options import Check, JsonPath, Nodes
 from thinwire.cli.parse import check_choice, link_rate
-from thinwire.lab.errors import LabError
+from thinwire.errors import LabError
 from thinwire.lab.lab import Lab
 from thinwire.lab.namespaces import refuse_without_means
 from thinwire.results.file import ResultFile

@@ -5,7 +5,7 @@ with Lab(nodes=4, rate="1gbit") as lab:
     print(lab.counters())
 """
 
-from thinwire.lab.errors import LabError
+from thinwire.errors import LabError
 from thinwire.lab.lab import Lab, unavailable
 from thinwire.lab.namespaces import LinkCount, Node, entered
 from thinwire.lab.probe import RateCheck

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, Literal
 
+from thinwire.errors import LabError
 from thinwire.lab import processes
-from thinwire.lab.errors import LabError
 from thinwire.lab.launch import launches
 from thinwire.lab.links import LinkShape, bits_per_second, seconds
 from thinwire.lab.namespaces import PREFIX, LabNetwork, LinkCount, Node, count_link
 from thinwire.lab.probe import RateCheck, check_rate
 
-FIRST_PORT = 29500  # free for sure: the namespaces are new; each start takes the next
+FIRST_PORT = 29500  # free, since the namespaces are new; each start takes the next
 Check = Literal["refuse", "warn", "skip"]
 _serials = itertools.count()
 
@@ -104,13 +104,13 @@ class Lab:
     ) -> list[processes.Process]:
         """Start a command on all nodes, in rank order, and leave it running."""
         port = next(self._ports) if self.network is not None else _free_port()
-        begun = []
+        started = []
         for launch in launches(command, self.nodes, workers_per_node, port):
             argv, variables = launch.node.command(launch.argv), {**launch.env, **(env or {})}
             process = processes.start(argv, variables, self.name, **streams)
             self._processes.append(process)
-            begun.append(process)
-        return begun
+            started.append(process)
+        return started
 
     def counters(self) -> list[LinkCount]:
         """What crossed each node's link since the block was entered; none on the loopback."""
@@ -123,7 +123,7 @@ class Lab:
         self._processes.clear()
 
     def close(self) -> None:
-        """End the processes, remove the network. A second call finds nothing to do."""
+        """End the processes, remove the network; may be called again."""
         if self._processes:
             self.end_processes()
         if self.network is not None:
@@ -139,7 +139,7 @@ class Lab:
             return
         first, second = self.nodes[:2]
         there, back = (check_rate(*ends, self.shape) for ends in ((first, second), (second, first)))
-        self.rate_check = max(there, back, key=lambda found: found.off)
+        self.rate_check = max(there, back, key=lambda check: check.off)
         if self.rate_check.holds:
             return
         complaint = f"the links do not carry their rate: {self.rate_check}"
@@ -148,7 +148,7 @@ class Lab:
         warnings.warn(complaint, stacklevel=3)
 
     def _exit_on_signals(self) -> None:
-        """Let SIGTERM and SIGHUP unwind the stack, as SIGINT does, unless somebody has plans."""
+        """Let SIGTERM and SIGHUP unwind the stack as SIGINT does, unless they have handlers."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGTERM, signal.SIGHUP):

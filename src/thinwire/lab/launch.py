@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from thinwire.lab.errors import LabError
+from thinwire.errors import LabError
 from thinwire.lab.namespaces import Node
 
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
-_SET_BY_THE_LAB = frozenset(
-    "nnodes nproc-per-node node-rank master-addr master-port local-addr standalone rdzv-backend "
-    "rdzv-endpoint".split()
+_SET_BY_THE_LAB = (
+    *("nnodes", "nproc-per-node", "node-rank", "local-addr", "standalone"),
+    *("master-addr", "master-port", "rdzv-backend", "rdzv-endpoint"),
 )
 
 
@@ -33,26 +33,27 @@ def launches(
         raise LabError("there is no command to run")
     if workers_per_node < 1:
         raise LabError(f"workers_per_node={workers_per_node} must be at least 1")
-    world = len(nodes) * workers_per_node
-    split = _options_of_torchrun(command)
-    if split is None:
+    environments = {node: _environment(node, len(nodes) * workers_per_node) for node in nodes}
+    first = _first_option_of_torchrun(command)
+    if first is None:
         return [
-            Launch(node, list(command), _environment(node, world) | variables)
-            for node in nodes
+            Launch(node, list(command), environment | variables)
+            for node, environment in environments.items()
             for variables in _rank_variables(node, nodes, workers_per_node, port)
         ]
-    _refuse_options_of_the_lab(command[split:])
+    torchrun, rest = command[:first], command[first:]
+    _refuse_options_of_the_lab(rest)
     return [
         Launch(
             node,
-            [*command[:split], *_node_options(node, nodes, workers_per_node, port), *command[split:]],
-            _environment(node, world),
+            [*torchrun, *_node_options(node, nodes, workers_per_node, port), *rest],
+            environment,
         )
-        for node in nodes
+        for node, environment in environments.items()
     ]
 
 
-def _options_of_torchrun(command: Sequence[str]) -> int | None:
+def _first_option_of_torchrun(command: Sequence[str]) -> int | None:
     """Where torchrun's own options begin; None if this is not torchrun."""
     if Path(command[0]).name == "torchrun":
         return 1
@@ -71,9 +72,7 @@ def _refuse_options_of_the_lab(options: Sequence[str]) -> None:
             raise LabError(f"leave out {word}: the lab tells torchrun where its nodes are")
 
 
-def _node_options(
-    node: Node, nodes: Sequence[Node], workers_per_node: int, port: int
-) -> list[str]:
+def _node_options(node: Node, nodes: Sequence[Node], workers_per_node: int, port: int) -> list[str]:
     options = {
         "--nnodes": len(nodes),
         "--nproc-per-node": workers_per_node,

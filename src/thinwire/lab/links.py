@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from thinwire.lab.errors import LabError
+from thinwire.errors import LabError
 
 _BITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}

@@ -13,10 +13,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from thinwire.lab.errors import LabError
+from thinwire.errors import LabError
 from thinwire.lab.links import LinkShape
 
 PREFIX = "thinwire"
@@ -61,13 +61,8 @@ class LinkCount:
     packets_received: int
 
     def __sub__(self, earlier: "LinkCount") -> "LinkCount":
-        return LinkCount(
-            self.node,
-            self.bytes_sent - earlier.bytes_sent,
-            self.bytes_received - earlier.bytes_received,
-            self.packets_sent - earlier.packets_sent,
-            self.packets_received - earlier.packets_received,
-        )
+        pairs = zip(astuple(self)[1:], astuple(earlier)[1:], strict=True)
+        return LinkCount(self.node, *(late - early for late, early in pairs))
 
 
 class LabNetwork:
@@ -82,7 +77,7 @@ class LabNetwork:
         self.nodes = [
             Node(i, f"{SUBNET}.{i + 1}", INTERFACE, f"{self.name}-{i}") for i in range(nodes)
         ]
-        self._made: list[str] = []
+        self._namespaces: list[str] = []
 
     def build(self) -> None:
         """Make it all, or raise `LabError` and leave nothing."""
@@ -100,12 +95,12 @@ class LabNetwork:
 
     def remove(self) -> None:
         """Remove what `build` made. Processes inside must have ended."""
-        while self._made:
-            _run([tool("ip"), "netns", "del", self._made[-1]], may_fail=True)
-            self._made.pop()
+        while self._namespaces:
+            _run([tool("ip"), "netns", "del", self._namespaces[-1]], may_fail=True)
+            self._namespaces.pop()
 
     def _add_namespace(self, name: str) -> None:
-        self._made.append(name)  # first: an interrupt may come in between
+        self._namespaces.append(name)  # first: an interrupt may come in between
         _run([tool("ip"), "netns", "add", name])
 
     def _join(self, node: Node) -> None:
@@ -197,10 +192,10 @@ def tc(namespace: str, interface: str, qdisc: list[str]) -> None:
 
 def tool(name: str) -> str:
     """Where a program is; root's own folders count too."""
-    found = shutil.which(name, path=SEARCH_PATH)
-    if found is None:
+    path = shutil.which(name, path=SEARCH_PATH)
+    if path is None:
         raise LabError(f"there is no `{name}` here; it comes with the package iproute2")
-    return found
+    return path
 
 
 def _run(argv: list[str], may_fail: bool = False) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from thinwire.lab.errors import LabError
+from thinwire.errors import LabError
 
 MARK = "THINWIRE_LAB"  # in the environment of all that a lab starts, and of what those start
 GRACE_S = 10.0  # to end after SIGTERM

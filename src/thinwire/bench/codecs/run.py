@@ -1,22 +1,15 @@
 """`thinwire bench codecs`: bits, speed and error of every codec, beside the entropy.
 
-`entropy_bits` is what an ideal coder would take that sees one item at a time. For indices: the
-entropy of the gaps' magnitudes (four to an octave, the bits below them as they are), or of a set of
-so many indices of which nothing else is known, log2(n choose k)/k, if that is less. For values that
-come back exactly: the entropy of each of their bytes; for others: Shannon's lower bound at the same
-mean squared error, h(values) - log2(2πe·error)/2.
-
+`entropy_bits` is what an ideal coder would take that sees one item at a time (see `entropy.py`).
 `relative_error` is ‖decoded - given‖/‖given‖ for values, and for indices the share that is lost. Of
 a Bloom filter the bits are the filter's; the values of false positives are not counted.
 
 One thread; times are medians, the first run of each is not counted.
 """
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,12 +17,11 @@ import torch
 from torch import Tensor
 
 from thinwire.bench.codecs.data import SYNTHETIC, Sample, recorded, synthetic
-from thinwire.bench.timing import Watcher
+from thinwire.bench.codecs.entropy import byte_entropy, index_entropy, shannon_bound
+from thinwire.bench.timing import Watcher, threads
 from thinwire.cookbook.notation import build_pieces
 from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError, ThinwireError
-from thinwire.kernels import huffman
-from thinwire.kernels.huffman.code import WIDTHS
 from thinwire.results.file import ResultFile, Row
 from thinwire.settings import check_density
 from thinwire.types import IndexCodec, ValueCodec
@@ -69,21 +61,20 @@ class Entry:
 
 def entries(settings: Settings) -> tuple[list[Entry], list[str]]:
     """The codecs, and why some that nobody asked for by name are left out."""
-    found: list[Entry] = []
+    chosen: list[Entry] = []
     left_out: list[str] = []
-    tables: dict[Part, Sequence[str]] = {"index": [*pieces("index")], "value": [*pieces("value")]}
-    for part, table in tables.items():
-        asked: tuple[str, ...] = getattr(settings, part)
-        for name in asked or (*table, *VARIANTS[part]):
+    asked: dict[Part, tuple[str, ...]] = {"index": settings.index, "value": settings.value}
+    for part, names in asked.items():
+        for name in names or (*pieces(part), *VARIANTS[part]):
             try:
                 pair = build_pieces({"codec": {part: name}})["codec"]
             except RecipeError as error:
-                if asked:
+                if names:
                     raise
                 left_out.append(f"{name}: {error}")
                 continue
-            found.append(Entry(part, name, getattr(pair, part)))
-    return found, left_out
+            chosen.append(Entry(part, name, pair.index if part == "index" else pair.value))
+    return chosen, left_out
 
 
 def plan(settings: Settings) -> tuple[list[Entry], list[str], int]:
@@ -97,15 +88,15 @@ def plan(settings: Settings) -> tuple[list[Entry], list[str], int]:
                 raise ThinwireError(f"unknown {what} {name!r}; there are {', '.join(known)}")
     for density in settings.density:
         check_density(density)
-    found, left_out = entries(settings)
+    chosen, left_out = entries(settings)
     drawn = len(settings.synthetic) * len(settings.n)
-    samples = drawn + len(settings.models) * len(settings.steps)
-    return found, left_out, samples * len(settings.density) * len(found)
+    recordings = len(settings.models) * len(settings.steps)
+    return chosen, left_out, (drawn + recordings) * len(settings.density) * len(chosen)
 
 
 def run(settings: Settings, codecs: Sequence[Entry], results: ResultFile, watcher: Watcher) -> None:
     """Measure all, a row at a time."""
-    with _one_thread():
+    with threads(1):
         for sample in samples(settings):
             for entry in codecs:
                 watcher.start(f"{sample.distribution}: {entry.name}")
@@ -149,9 +140,9 @@ def _index(codec: IndexCodec, indices: Tensor, rows: int, seconds: float) -> Row
     if not codec.lossless:
         support = codec.support(part, count, rows)
         count = count if support is None else support.numel()
-    found, decode = _timed(lambda: codec.decode(part, count, rows), seconds)
+    decoded, decode = _timed(lambda: codec.decode(part, count, rows), seconds)
     if not codec.lossless:
-        lost = 1 - float(torch.isin(indices, found).double().mean())
+        lost = 1 - float(torch.isin(indices, decoded).double().mean())
     return {
         **_rates(part, indices.numel(), encode, decode),
         "relative_error": lost,
@@ -161,12 +152,12 @@ def _index(codec: IndexCodec, indices: Tensor, rows: int, seconds: float) -> Row
 
 def _value(codec: ValueCodec, values: Tensor, seconds: float) -> Row:
     part, encode = _timed(lambda: codec.encode(values, 0), seconds)
-    found, decode = _timed(lambda: codec.decode(part, values.numel(), values.dtype), seconds)
-    error = (found.double() - values.double()).norm() / values.double().norm()
+    decoded, decode = _timed(lambda: codec.decode(part, values.numel(), values.dtype), seconds)
+    error = (decoded.double() - values.double()).norm() / values.double().norm()
     return {
         **_rates(part, values.numel(), encode, decode),
         "relative_error": float(error),
-        "entropy_bits": byte_entropy(values) if codec.lossless else shannon_bound(values, found),
+        "entropy_bits": byte_entropy(values) if codec.lossless else shannon_bound(values, decoded),
     }
 
 
@@ -187,51 +178,3 @@ def _timed(work: Callable[[], Tensor], seconds: float) -> tuple[Tensor, float]:
         work()
         times.append(time.perf_counter() - started)
     return result, statistics.median(times)
-
-
-def index_entropy(indices: Tensor, rows: int) -> float:
-    """Bits an index, see the module."""
-    count = indices.numel()
-    gaps = indices.diff(prepend=indices.new_full((1,), -1)) - 1
-    frequencies = huffman.histogram(gaps)
-    below = float((frequencies * torch.from_numpy(WIDTHS)).sum()) / count
-    choices = math.lgamma(rows + 1) - math.lgamma(count + 1) - math.lgamma(rows - count + 1)
-    return min(_entropy(frequencies) + below, choices / math.log(2) / count)
-
-
-def byte_entropy(values: Tensor) -> float:
-    """Bits a value, of each of its bytes alone."""
-    rows = values.contiguous().view(torch.uint8).view(values.numel(), -1)
-    return sum(_entropy(torch.bincount(column.long())) for column in rows.unbind(1))
-
-
-def shannon_bound(values: Tensor, found: Tensor) -> float:
-    """The fewest bits a value for an error such as `found` has, if values are independent.
-
-    Their differential entropy is Vasicek's estimate (1976), from the spacings of √n neighbours.
-    """
-    x, n = values.double().sort().values, values.numel()
-    error = float((found.double() - values.double()).square().mean())
-    if not error or not math.isfinite(error):
-        return 0.0
-    width = max(1, math.isqrt(n))
-    place = torch.arange(n)
-    spacings = x[(place + width).clamp(max=n - 1)] - x[(place - width).clamp(min=0)]
-    least = torch.finfo(torch.float32).tiny  # equal values, if there are any
-    entropy = float((spacings * n / (2 * width)).clamp(min=least).log2().mean())
-    return max(0.0, entropy - math.log2(2 * math.pi * math.e * error) / 2)
-
-
-def _entropy(frequencies: Tensor) -> float:
-    shares = frequencies[frequencies > 0].double() / int(frequencies.sum())
-    return max(0.0, -float((shares * shares.log2()).sum()))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -35,7 +35,7 @@ class Encode:
             self.steps += 1
         # The same numbers, turned round: as good as new ones, at the price of a copy.
         first = self.draw.randrange(self.inputs.n)
-        torch.cat((self.inputs.x[first:], self.inputs.x[:first]))
+        torch.cat((self.inputs.x[first:], self.inputs.x[:first]), out=self.grad)
 
     def __call__(self) -> Prepared:
         self.prepared = self.pipeline.prepare(self.grad, self.state, self._context())

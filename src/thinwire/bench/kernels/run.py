@@ -18,14 +18,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
 from thinwire.bench.kernels.encode import ENCODE
 from thinwire.bench.kernels.ops import KERNELS, FloorKind, Inputs, Op
 from thinwire.bench.kernels.timing import Stepped, measure, measure_floors
-from thinwire.bench.timing import Spread, Watcher
+from thinwire.bench.limits import refuse_memory
+from thinwire.bench.timing import Spread, Watcher, threads
 from thinwire.errors import ThinwireError
 from thinwire.kernels import chosen
 from thinwire.machine import available_memory_gib, usable_cores
@@ -58,14 +61,17 @@ class Case:
     density: float
     op: Op
 
+    def __str__(self) -> str:
+        return f"{self.op.name}, {self.op.impl}, {self.n:,} × {self.density:g}"
+
 
 def plan(settings: Settings) -> list[Case]:
     """All cases, in the order they run."""
     _refuse_impossible(settings)
     ops = [op for op in OPS if not settings.ops or op.name in settings.ops]
     return [
-        Case(threads, n, density, op)
-        for threads in settings.threads
+        Case(count, n, density, op)
+        for count in settings.threads
         for n in settings.n
         for density in settings.density
         for op in ops
@@ -77,38 +83,33 @@ def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
     device, failures = torch.device(settings.device), []
     results.machine.update(_versions(device))
     cold = "numba" not in sys.modules and os.environ.get("NUMBA_CACHE_DIR") is not None
-    threads_before = torch.get_num_threads()
-    inputs: Inputs | None = None
-    floors: dict[FloorKind, Spread] = {}
-    try:
-        for case in plan(settings):
-            watcher.start(f"{case.op.name}, {case.op.impl}, {case.n:,} × {case.density:g}")
-            if (torch.get_num_threads(), inputs and inputs.n) != (case.threads, case.n):
-                torch.set_num_threads(case.threads)
-                floors = measure_floors(case.n, device, settings.seconds)
-            if inputs is None or (inputs.n, inputs.density) != (case.n, case.density):
-                inputs = Inputs(case.n, case.density, device)
-            try:
-                results.add([_row(case, inputs, floors, settings) | {"cold": cold}])
-            except Exception as error:  # one kernel that fails must not cost the others' results
-                failures.append(f"{case.op.name} ({case.op.impl}), {case.n:,}: {error!r}")
-            watcher.advance()
-    finally:
-        torch.set_num_threads(threads_before)
+    for (count, n), group in groupby(plan(settings), lambda case: (case.threads, case.n)):
+        with threads(count):
+            floors = measure_floors(n, device, settings.seconds)
+            for density, cases in groupby(group, lambda case: case.density):
+                inputs = Inputs(n, density, device)
+                for case in cases:
+                    watcher.start(str(case))
+                    try:
+                        row = _row(case, inputs, floors, settings.seconds)
+                        results.add([row | {"cold": cold}])
+                    except Exception as error:  # the others' results are still wanted
+                        failures.append(f"{case}: {error!r}")
+                    watcher.advance()
     return failures
 
 
-def _row(case: Case, inputs: Inputs, floors: dict[FloorKind, Spread], settings: Settings) -> Row:
+def _row(case: Case, inputs: Inputs, floors: dict[FloorKind, Spread], seconds: float) -> Row:
     op, device = case.op, inputs.device
     work = op.prepare(inputs)
-    first, spread, calls = measure(work, device, settings.seconds)
+    first, spread, calls = measure(work, device, seconds)
     on_gpu = device.type == "cuda"
     plain = floors[op.floor]
     share = op.bytes(inputs) / (FLOOR_BYTES[op.floor] * case.n)
     floor = share * (plain.median if on_gpu else plain.low)
-    seconds = spread.median if on_gpu else spread.low
+    typical = spread.median if on_gpu else spread.low
     if isinstance(work, Stepped):
-        seconds = spread.mean
+        typical = spread.mean
     return {
         "op": op.name,
         "payloads": op.payloads,
@@ -117,7 +118,7 @@ def _row(case: Case, inputs: Inputs, floors: dict[FloorKind, Spread], settings: 
         "n": case.n,
         "density": case.density,
         "threads": None if on_gpu else case.threads,
-        "seconds": seconds,
+        "seconds": typical,
         "seconds_min": spread.low,
         "seconds_max": spread.high,
         "seconds_iqr": spread.iqr,
@@ -126,7 +127,7 @@ def _row(case: Case, inputs: Inputs, floors: dict[FloorKind, Spread], settings: 
         "floor": op.floor,
         "floor_bytes": op.bytes(inputs),
         "floor_seconds": floor,
-        "ratio": seconds / floor,
+        "ratio": typical / floor,
     }
 
 
@@ -143,12 +144,12 @@ def _versions(device: torch.device) -> dict[str, object]:
     from importlib.metadata import version
 
     driver = Path("/proc/driver/nvidia/version")
-    found = re.search(r"\d+\.\d+(\.\d+)*", driver.read_text()) if driver.exists() else None
+    number = re.search(r"\d+\.\d+(\.\d+)*", driver.read_text()) if driver.exists() else None
     return {
         "gpu": torch.cuda.get_device_name(device),
         "cuda": torch.version.cuda,
         "triton": version("triton"),
-        "driver": found and found[0],
+        "driver": number and number[0],
     }
 
 
@@ -166,32 +167,26 @@ def _refuse_impossible(settings: Settings) -> None:
     for density in settings.density:
         if not 0 < density < 1:
             raise ThinwireError(f"density={density} must be between 0 and 1")
-    for threads in settings.threads:
-        if not 1 <= threads <= usable_cores():
+    for count in settings.threads:
+        if not 1 <= count <= usable_cores():
             raise ThinwireError(
-                f"threads={threads} must be from 1 to {usable_cores()}, the cores of this machine"
+                f"threads={count} must be from 1 to {usable_cores()}, the cores of this machine"
             )
-    needed = COPIES * 4 * max(settings.n) / 2**30
-    free = available_memory_gib()
+    free_gib = available_memory_gib()
     if settings.device == "cuda":
-        free = torch.cuda.mem_get_info()[0] / 2**30
-    if free is not None and needed > free:
-        raise ThinwireError(f"{max(settings.n):,} elements may need {needed:.1f} GiB of {free:.1f}")
+        free_gib = torch.cuda.mem_get_info()[0] / 2**30
+    largest = max(settings.n)
+    refuse_memory(COPIES * 4 * largest / 2**30, free_gib, f"{largest:,} elements")
 
 
 @contextmanager
 def cold_caches() -> Iterator[None]:
     """Nothing compiled is at hand for what is imported within, and nothing is left behind."""
-    with tempfile.TemporaryDirectory() as folder:
-        before = dict(os.environ)
-        os.environ |= {"NUMBA_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder}
-        try:
-            yield
-        finally:
-            for name in ("NUMBA_CACHE_DIR", "TRITON_CACHE_DIR"):
-                os.environ.pop(name)
-                if name in before:
-                    os.environ[name] = before[name]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.dict(os.environ, NUMBA_CACHE_DIR=folder, TRITON_CACHE_DIR=folder),
+    ):
+        yield
 
 
 def default_device() -> str:

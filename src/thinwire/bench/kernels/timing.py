@@ -54,28 +54,21 @@ def _clock(work: Work, on_gpu: bool, calls: int) -> list[float]:
 def _seconds_by_step(work: Stepped, on_gpu: bool, calls: int) -> Iterator[float]:
     for _ in range(calls):
         work.between()
-        if not on_gpu:
-            yield from _cpu_seconds(work, 1)
-            continue
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        before.record()
-        work()
-        after.record()
-        after.synchronize()
-        yield before.elapsed_time(after) / 1000
+        if on_gpu:
+            torch.cuda.synchronize()
+        yield from _gpu_seconds(work, 1, head_start=0) if on_gpu else _cpu_seconds(work, 1)
 
 
-def _gpu_seconds(work: Work, calls: int) -> list[float]:
-    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
-              for _ in range(calls)]  # fmt: skip
-    torch.cuda._sleep(HEAD_START * calls)
-    for before, after in events:
+def _gpu_seconds(work: Work, calls: int, head_start: int = HEAD_START) -> list[float]:
+    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(calls)]
+    if head_start:
+        torch.cuda._sleep(head_start * calls)
+    for before, after in pairs:
         before.record()
         work()
         after.record()
     torch.cuda.synchronize()
-    return [before.elapsed_time(after) / 1000 for before, after in events]
+    return [before.elapsed_time(after) / 1000 for before, after in pairs]
 
 
 def _cpu_seconds(work: Work, calls: int) -> list[float]:
@@ -83,9 +76,9 @@ def _cpu_seconds(work: Work, calls: int) -> list[float]:
     clock: Callable[[], float] = (
         time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     )
-    found = []
+    seconds = []
     for _ in range(calls):
         start = clock()
         work()
-        found.append(clock() - start)
-    return found
+        seconds.append(clock() - start)
+    return seconds

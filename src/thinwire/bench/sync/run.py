@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 import thinwire as tw
-from thinwire.bench.limits import refuse_links, refuse_memory
+from thinwire.bench.limits import refuse_links, refuse_workers_in_memory
 from thinwire.bench.peers import BASELINE, PEERS, takes_density
 from thinwire.bench.runner import Answers, in_words, measure_cases, setting_of
 from thinwire.bench.timing import Spread, Watcher
@@ -172,5 +172,5 @@ def _refuse_impossible(settings: Settings) -> None:
     if min(settings.n) < 1 or settings.steps < 1 or settings.warmup < 0:
         raise ThinwireError("n and steps must be at least 1, and warmup at least 0")
     largest = max(settings.n)
-    gib_per_rank = RANK_GIB + COPIES * 4 * largest / 2**30
-    refuse_memory(max(settings.workers), gib_per_rank, f"{largest:,} elements")
+    what = f"{largest:,} elements"
+    refuse_workers_in_memory(max(settings.workers), RANK_GIB, COPIES * largest, what)

@@ -5,7 +5,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from thinwire.bench.limits import refuse_links, refuse_memory
+from thinwire.bench.limits import refuse_links, refuse_workers_in_memory
 from thinwire.bench.peers import BASELINE, PEERS, SPARSE_PEERS, takes_density
 from thinwire.bench.runner import in_words
 from thinwire.bench.train.hooks import DDP_PEERS
@@ -172,6 +172,6 @@ def _refuse_impossible(settings: Settings) -> None:
         raise ThinwireError(f"lr={settings.learning_rate} must be above 0")
     refuse_links(settings.workers, settings.nodes, settings.rates)
     largest = max(settings.models, key=parameters)
-    gib_per_rank = RANK_GIB + COPIES * 4 * parameters(largest) / 2**30
-    what = f"{largest} ({parameters(largest):,} parameters)"
-    refuse_memory(max(settings.workers), gib_per_rank, what)
+    count = parameters(largest)
+    what = f"{largest} ({count:,} parameters)"
+    refuse_workers_in_memory(max(settings.workers), RANK_GIB, COPIES * count, what)
