@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from thinwire.errors import RecipeError
-from thinwire.settings import check_density
+from thinwire.settings import check_density, check_integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +17,7 @@ class WarmUp:
     densities: tuple[float, ...] = (0.25, 0.0725, 0.015, 0.004)
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise RecipeError(f"steps={self.steps} must be at least 1")
+        check_integer("steps", self.steps, 1)
         for density in self.densities:
             check_density(density)
 

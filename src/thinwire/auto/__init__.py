@@ -13,6 +13,7 @@ from thinwire.cost.patterns import check_modelled
 from thinwire.errors import RecipeError
 from thinwire.feedback import Momentum, NoFeedback, Residual
 from thinwire.pipeline import Pipeline
+from thinwire.settings import check_integer
 from thinwire.sparsify import Everything
 from thinwire.types import Feedback
 
@@ -47,8 +48,7 @@ class Auto(Pipeline):
 
     def __post_init__(self) -> None:
         Pipeline.__post_init__(self)
-        if self.trial < 0:
-            raise RecipeError(f"trial={self.trial} must be a number of steps, or 0")
+        check_integer("trial", self.trial, 0)
         for _, choice in self.choices:
             check_modelled(choice.collective)
         labels = [label for label, _ in self.choices]

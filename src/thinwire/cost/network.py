@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from thinwire.errors import ThinwireError
 from thinwire.format import duration
+from thinwire.settings import check_integer, check_range
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,10 @@ class Link:
     overhead: float | None = None  # seconds for each further message of a round
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "beta", "overhead"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < float("inf"):
-                raise ThinwireError(f"{name}={value} must be a number of seconds, at least 0")
+        check_range("alpha", self.alpha, 0, open_high=True)
+        check_range("beta", self.beta, 0, open_high=True)
+        if self.overhead is not None:
+            check_range("overhead", self.overhead, 0, open_high=True)
 
     @classmethod
     def of(cls, gbps: float, latency: float) -> Self:
@@ -34,8 +35,7 @@ class Link:
         >>> Link.of(gbps=10, latency=50e-6)
         Link(alpha=5e-05, beta=8e-10, overhead=None)
         """
-        if not gbps > 0:
-            raise ThinwireError(f"gbps={gbps} must be above 0")
+        check_range("gbps", gbps, 0, open_low=True)
         return cls(latency, 8 / (gbps * 1e9))
 
     def seconds(self, rounds: float, messages: float, sent: float) -> float:
@@ -61,8 +61,7 @@ class Network:
     spread: float = 0.15  # of a network that is given, not measured
 
     def __post_init__(self) -> None:
-        if self.node_size < 1:
-            raise ThinwireError(f"node_size={self.node_size} must be at least 1")
+        check_integer("node_size", self.node_size, 1)
         if self.node_size > 1 and self.inside is None:
             raise ThinwireError(f"node_size={self.node_size} needs the link inside a node")
 

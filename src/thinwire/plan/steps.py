@@ -111,7 +111,7 @@ def exchange_rows(
                 "alpha": network.link.alpha,
                 "beta": network.link.beta,
                 "n": model.numel,
-                "density": getattr(recipe.sparsifier, "density", None),
+                "density": recipe.sparsifier.density,
                 "seconds": exchange.busy,
                 "bytes_per_rank": sum(unit.sent for unit in exchange.units),
                 "model": model.name,
