@@ -75,7 +75,7 @@ def test_bytes_are_what_each_method_must_send(done: tuple[str, dict[str, Any]]) 
     sent = {row["recipe"]: row["bytes_sent_per_rank"] for row in done[1]["rows"]}
     assert 80_000 <= sent[BASELINE] < 82_000  # 2 (P-1)/P · 4n at P = 2
     assert 40_000 <= sent["torch-fp16"] < 42_000
-    assert 1_600 <= sent["torch-topk"] < 3_000  # 8 bytes an element, 1 % of them
+    assert 1_600 <= sent["torch-topk"] < 3_000  # 8 bytes per element, 1 % of them
 
 
 @by_command

@@ -84,7 +84,7 @@ def sketched_bytes(group, rank, size, codec):
 @pytest.mark.parametrize("size", [2, 3, 8])
 @pytest.mark.parametrize("ratio", [0.5, 0.25])
 def test_bytes_on_the_sockets(cluster, size, ratio):
-    """λ·nonzeros·4 by a ring of two rounds, and a bit a block to every peer."""
+    """λ·nonzeros·4 by a ring of two rounds, and a bit per block to every peer."""
     table = 3 * math.ceil(ratio * TOUCHED * BLOCK / 3) * WORD
     formula = 2 * table * (size - 1) / size + (size - 1) * N / BLOCK / 8
     framing = 400 * 2 * (size - 1) + (size - 1) * 480 + 2 * 8 * 200  # Gloo's, and two barriers

@@ -76,7 +76,7 @@ def is_shorter_sparse(k, codec):
 @pytest.mark.parametrize("k", [200, 2000, 4000, 6000])  # 5, 44, 75 and 94 % filled in
 def test_goes_dense_when_that_is_shorter(cluster, k):
     expected = [is_shorter_sparse(k, codec) for codec in laws.CODECS.values()]
-    assert expected[0] == (k <= 2000)  # raw: 4 bytes a value against 6 to 8
+    assert expected[0] == (k <= 2000)  # raw: 4 bytes per value against 6 to 8
     assert cluster.run(comes_sparse, 2, k, None) == [expected] * 2
 
 

@@ -132,7 +132,7 @@ def test_rows_past_int32() -> None:
     rows = 2**31 + 8
     s = Sparse(torch.tensor([0, 2**31 - 1, 2**31 + 7]), torch.ones(3), rows)
     for name, pair in PAIRS.items():
-        if name == "bitmap+raw":  # which takes a bit a row
+        if name == "bitmap+raw":  # which takes a bit per row
             continue
         out = pair.decode(pair.encode(s, context()), context())
         assert isinstance(out, Sparse)

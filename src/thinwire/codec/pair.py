@@ -17,7 +17,7 @@ from thinwire.types import Codec, ExchangeContext, IndexCodec, Selection, Sparse
 class Pair(Codec):
     """A codec of two halves, as DeepReduce (Xu et al., NeurIPS 2021) takes them apart.
 
-    A dense selection has values only; one of rows has an index a row and the values row by row.
+    A dense selection has values only; one of rows has an index per row and the values row by row.
     The value codec rounds with a seed of the rank's own, so that errors average out over ranks.
 
     Where receivers find other indices than were selected (a Bloom filter), the values of those

@@ -28,7 +28,7 @@ class Dense(Collective):
 
     Half precision sends x/P, as PyTorch's fp16 hook does: a sum of P float16 numbers overflows
     at a P-th of the range. Each rank is charged its own rounding; that of the additions inside
-    the backend is nobody's.
+    the backend is charged to no rank.
     """
 
     name = "dense"

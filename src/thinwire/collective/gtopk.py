@@ -25,7 +25,7 @@ class GTopK(Collective):
     """Partial sums go up a binomial tree to rank 0, pruned to k at each merge; the result comes
     down the same tree (algorithm 3).
 
-    The busiest rank moves at most 4k·⌈log2 P⌉ words with raw codecs, and 72 bytes a message for
+    The busiest rank moves at most 4k·⌈log2 P⌉ words with raw codecs, and 72 bytes per message for
     its length, header and padding (section III.D).
 
     k is density·n, the same on every rank, and not what a rank happened to select; a rank that

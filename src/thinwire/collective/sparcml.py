@@ -27,7 +27,7 @@ class SparCML(Collective):
     """Its split-allgather (SSAR and DSAR): P equal index regions, each added up by its own rank.
 
     Lossless for what was selected; nothing is pruned. With raw codecs a rank sends what it has of
-    other regions, at most 2k words, and then (P-1) times its region's sum: 2 words an element
+    other regions, at most 2k words, and then (P-1) times its region's sum: 2 words per element
     while sparse, at most n/P words when dense. Equal regions are balanced only if the selected
     indices are spread evenly; Ok-Topk moves the boundaries instead.
 

@@ -13,7 +13,7 @@ from thinwire.types import AnyCodec, Collective, ExchangeContext, Reduced, Selec
 
 @dataclass(frozen=True, slots=True)
 class UnionAllReduce(Collective):
-    """Indices cost one bit a block, and the backend's own allreduce adds the values.
+    """Indices cost one bit per block, and the backend's own allreduce adds the values.
 
     Ours. It pays where the ranks touch much the same blocks: `RandomK(shared=True)`, `BlockTopK`,
     embeddings of frequent words, whose rows are the blocks. A rank sends the bitmap (or, of very

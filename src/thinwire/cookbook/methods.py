@@ -103,7 +103,7 @@ def gaussiank(density: float = 0.01) -> Pipeline:
 
 
 def signsgd() -> Pipeline:
-    """One bit an element and one scale a tensor (baseline in DRAGONN).
+    """One bit per element and one scale per tensor (baseline in DRAGONN).
 
     With residual feedback: plain SignSGD need not converge (Karimireddy et al., ICML 2019).
     """
@@ -116,7 +116,7 @@ def terngrad() -> Pipeline:
 
 
 def qsgd(bits: int = 8, bucket: int = 512) -> Pipeline:
-    """Stochastic quantisation to `bits` bits an element, unbiased (baseline in DRAGONN)."""
+    """Stochastic quantisation to `bits` bits per element, unbiased (baseline in DRAGONN)."""
     codec = Pair(value=QsgdValue(bits=bits, bucket=bucket))
     return Pipeline(Everything(), codec, AllGather(), NoFeedback())
 

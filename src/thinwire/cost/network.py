@@ -18,8 +18,8 @@ class Link:
     is what calibration finds (LogP's o).
     """
 
-    alpha: float  # seconds a message
-    beta: float  # seconds a byte
+    alpha: float  # seconds per message
+    beta: float  # seconds per byte
     overhead: float | None = None  # seconds for each further message of a round
 
     def __post_init__(self) -> None:

@@ -31,8 +31,8 @@ def demo_page(results: ResultFile, settings: Settings) -> str:
             f"{settings.workers} workers trained two small models with plain gradient averaging "
             f"({BASELINE}) and with {len(recipes) - 1} ways to send less: same seed, same data in "
             "the same order, same steps. Point at a row or a line to see it alone; tap to keep it.",
-            "KB a step is what one rank sends; losses and accuracies in the tables are measured on "
-            "data that was never trained on. " + CAVEAT,
+            "KB per step is what one rank sends; losses and accuracies in the tables were measured "
+            "on data that was never trained on. " + CAVEAT,
             training_notes(results.rows, settings),
         ],
         model_titles={name: TASKS[name].title for name in MODELS},

@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 from thinwire.results.file import Row
 
 Cells = tuple[str, ...]
-COSTS = ("KB a step", "fewer bytes", "ms a step")
+COSTS = ("KB per step", "fewer bytes", "ms per step")
 BySeed = dict[int | None, float | None]  # None: it diverged, or was not measured
 
 

@@ -13,7 +13,7 @@ class LazySum:
     """An accumulator and what waits to be added to it; without an addend, the sum as it is.
 
     Feedback hands it out, a sparsifier takes from it. Whatever is asked first does the adding as
-    it goes (12 bytes an element of float32 instead of 16); from then on the sum is there.
+    it goes (12 bytes per element of float32 instead of 16); from then on the sum is there.
     """
 
     def __init__(self, accumulator: Tensor, addend: Addend | None = None) -> None:

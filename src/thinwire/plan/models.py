@@ -21,7 +21,7 @@ class Model:
     name: str
     shapes: Mapping[str, Shape]
     work: Mapping[str, int] | None = None
-    compute: float = 0.0  # seconds a step; declared for known models, 0 for others
+    compute: float = 0.0  # seconds per step; declared for known models, 0 for others
 
     @property
     def numel(self) -> int:

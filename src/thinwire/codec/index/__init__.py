@@ -1,4 +1,4 @@
-"""Index codecs, one a file."""
+"""Index codecs, one per file."""
 
 from thinwire.codec.index.ans import AnsIndex
 from thinwire.codec.index.bitmap import BitmapIndex

@@ -33,7 +33,7 @@ class AnsIndex(AscendingIndex):
     """Not in DeepReduce: asymmetric numeral systems (Duda, 2009) instead of Huffman's code.
 
     Needs the package `constriction`. Symbols are magnitudes, as in `huffman`, and the bits that a
-    symbol leaves open are coded as equally likely: 8.09 bits an index where indices are uniform at
+    symbol leaves open are coded as equally likely: 8.09 bits per index where indices are uniform at
     1 %, and less than a bit where they come in runs. Runs on the host.
 
     Part: the coder's 32-bit words; the symbols' frequencies, scaled to at most 65,535 (u16 each);

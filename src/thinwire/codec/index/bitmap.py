@@ -1,4 +1,4 @@
-"""One bit a row, whatever the density."""
+"""One bit per row, whatever the density."""
 
 from dataclasses import dataclass
 

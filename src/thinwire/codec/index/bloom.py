@@ -28,7 +28,7 @@ _ROWS_A_BIT = 8192  # at most, so that nobody searches many rows on the word of 
 
 @dataclass(frozen=True, slots=True)
 class BloomIndex(IndexCodec):
-    """DeepReduce, section 4: -log2(fpr)/ln 2 bits an index, 14.4 at the default FPR of 0.001.
+    """DeepReduce, section 4: -log2(fpr)/ln 2 bits per index, 14.4 at the default FPR of 0.001.
 
     Whoever asks the filter about every row finds the indices and about fpr·rows others. A policy
     says which of these *positives* the values that travel belong to, `support`:

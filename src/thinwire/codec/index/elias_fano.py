@@ -14,9 +14,9 @@ from thinwire.kernels.elias_fano import join, low_words, split
 
 @dataclass(frozen=True, slots=True)
 class EliasFanoIndex(AscendingIndex):
-    """Elias (1974) and Fano (1971): b low bits an index, and at most three bits for the rest.
+    """Elias (1974) and Fano (1971): b low bits per index, and at most three bits for the rest.
 
-    With b = ⌊log2(rows/count)⌋ it takes b + 1 + rows/(count·2^b) bits an index: 8.56 at 1 %, half
+    With b = ⌊log2(rows/count)⌋ it takes b + 1 + rows/(count·2^b) bits per index: 8.56 at 1 %, half
     a bit above the entropy, for any distribution. The size is known without a look at the
     indices, so that a GPU's need not be waited for; and nothing in it is sequential.
 

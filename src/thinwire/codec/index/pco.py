@@ -26,7 +26,7 @@ _LENGTH = struct.Struct("<Q")
 class PcoIndex(AscendingIndex):
     """Not in DeepReduce: bins of numbers with tANS (Loncaric, "Pcodec", 2025).
 
-    Needs the package `pcodec`. Fits any distribution of gaps: 8.1 bits an index where indices are
+    Needs the package `pcodec`. Fits any distribution of gaps: 8.1 bits per index where indices are
     uniform at 1 %, once they are so many that the bins' table does not count. Runs on the host.
     The bytes that come out depend on the library at hand; every other reads them.
 

@@ -12,7 +12,7 @@ from thinwire.types import IndexCodec
 
 @dataclass(frozen=True, slots=True)
 class RawIndex(IndexCodec):
-    """Two bytes an index where there are at most 2^16 rows, four up to 2^31, else eight; any order.
+    """Two bytes per index for at most 2^16 rows, four up to 2^31, else eight; in any order.
 
     DeepReduce's "bypass" of index compression (section 3). Two-byte indices are unsigned.
     """

@@ -1,4 +1,4 @@
-"""Two bytes an index: where it is in its region, and how many each region has."""
+"""Two bytes per index: where it is in its region, and how many each region has."""
 
 from dataclasses import dataclass
 

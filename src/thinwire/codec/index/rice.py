@@ -21,7 +21,7 @@ _MOST_LOW_BITS = 62
 class RiceIndex(AscendingIndex):
     """Golomb (1966) and Rice (1971): a gap is q·2^b + r, with q in unary and r in b bits.
 
-    Not in DeepReduce, whose Bloom filter takes 14.4 bits an index at 1 % and FPR 0.001 and may
+    Not in DeepReduce, whose Bloom filter takes 14.4 bits per index at 1 % and FPR 0.001 and may
     err: uniform indices take 8.11 bits here, where the entropy is 8.08. b fits the density
     (Kiely, "Selecting the Golomb parameter in Rice coding", IPN Progress Report 42-159, 2004).
     Whatever the distribution, the quotients add up to at most rows/2^b, fewer than 2.7 a gap.

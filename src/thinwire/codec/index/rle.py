@@ -16,7 +16,7 @@ class RleIndex(AscendingIndex):
 
     Symbols alternate and need not be written: lengths do, as LEB128. The lengths are found from
     the indices alone, so that it costs nothing to have many rows. Uniform indices are its worst
-    case (18 bits an index at 1 %): every index is a run of its own.
+    case (18 bits per index at 1 %): every index is a run of its own.
 
     Part: the lengths of the first run of zeros (perhaps 0), of the first run of ones, of the
     second run of zeros, and so on. Zeros after the last one are not written.

@@ -13,7 +13,7 @@ from thinwire.kernels import varint
 class VarintIndex(AscendingIndex):
     """Delta coding in whole bytes (LEB128), as SketchML's delta-binary keys (SIGMOD 2018) are.
 
-    A gap below 128 takes one byte, one below 16,384 two: 10.2 bits an index at 1 %.
+    A gap below 128 takes one byte, one below 16,384 two: 10.2 bits per index at 1 %.
 
     Deviation from SketchML: byte counts are in the bytes' top bits, not in a vector of flags.
 

@@ -1,4 +1,4 @@
-"""Value codecs, one a file."""
+"""Value codecs, one per file."""
 
 from thinwire.codec.value.chunked import ChunkedValue
 from thinwire.codec.value.deflate import DeflateValue

@@ -1,4 +1,4 @@
-"""A few bits a value: an even grid from -scale to +scale, one scale for each chunk."""
+"""A few bits per value: an even grid from -scale to +scale, one scale for each chunk."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args

@@ -12,7 +12,7 @@ from thinwire.types import ValueCodec
 
 
 class HalfValue(ValueCodec):
-    """Two bytes a value. Too large a value becomes the largest finite one, not Inf.
+    """Two bytes per value. Too large a value becomes the largest finite one, not Inf.
 
     PyTorch's hook makes Inf of 65520 and above, and one such value ruins the step. Here the rest
     is the sender's rounding error like any other: feedback charges it to the residual, and it

@@ -1,4 +1,4 @@
-"""A few bits a value: levels of each bucket's norm, rounded at random."""
+"""A few bits per value: levels of each bucket's norm, rounded at random."""
 
 from dataclasses import dataclass
 from typing import ClassVar

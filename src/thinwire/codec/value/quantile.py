@@ -1,4 +1,4 @@
-"""Six bits a value: which of 64 equally full buckets it is in."""
+"""Six bits per value: which of 64 equally full buckets it is in."""
 
 import struct
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One bit a value: the sign, and one scale for all."""
+"""One bit per value: the sign, and one scale for all."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""1.6 bits a value: -1, 0 or 1 times the largest magnitude."""
+"""1.6 bits per value: -1, 0 or 1 times the largest magnitude."""
 
 from dataclasses import dataclass
 from typing import ClassVar

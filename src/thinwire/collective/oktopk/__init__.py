@@ -43,7 +43,7 @@ class OkTopK(Collective):
 
     Algorithm 1 of the paper, whose inner top-k is the sparsifier's (use `ReusedThreshold`):
 
-    1. lines 5-7: regions of indices, one a rank, about equally full, agreed on every
+    1. lines 5-7: regions of indices, one per rank, about equally full, agreed on every
        `boundary_interval` steps, and at once after a step in which one was `imbalance` times
        as full as the mean;
     2. line 8: each rank sends every other its entries in that one's region, `in_flight` messages
@@ -66,11 +66,11 @@ class OkTopK(Collective):
     taken, whatever `high` says.
 
     The volume. With s the most that a rank selected, g the count taken and k = max(s, g), a rank
-    sends at most 6k·(P-1)/P words of 4 bytes in raw codecs (2 words an entry): with P ≥ 4 whatever
+    sends at most 6k·(P-1)/P words of 4 bytes in raw codecs (2 words per entry): with P ≥ 4 whatever
     was selected where, with P = 2 because regions are owned where they are full, and with P = 3
     but for selections made up against it (8 % more). It receives no more, once boundaries fit the
     selections; a step that finds out that they do not is the last one to use them. On top come 72
-    bytes for each message (header, padding, its announced length), 48 bytes a peer for the counts,
+    bytes for each message (header, padding, its announced length), 48 per peer for the counts,
     and in steps that evaluate anew the histograms: 4 KiB for each of the four digits of a float32
     threshold, about P KiB for each round of the boundaries.
     """

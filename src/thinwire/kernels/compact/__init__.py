@@ -1,7 +1,7 @@
 """Which elements reach a threshold: compaction, alone or with an accumulation before it.
 
 `reference.py` says what is computed; all implementations give the same bits. Each is one pass over
-memory: 4 bytes an element of float32, 12 with a gradient to add, 20 with a velocity.
+memory: 4 bytes per element of float32, 12 with a gradient to add, 20 with a velocity.
 """
 
 from torch import Tensor

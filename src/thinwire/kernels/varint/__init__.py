@@ -1,4 +1,4 @@
-"""Unsigned LEB128: seven bits a byte, lowest first; the top bit says that more follow.
+"""Unsigned LEB128: seven bits per byte, lowest first; the top bit says that more follow.
 
 As in DWARF and in Protocol Buffers. Numbers are below 2^63, hence of at most nine bytes, and take
 no more bytes than they need: of several bytes the last one is not zero.
