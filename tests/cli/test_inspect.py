@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from support.codec.cases import context, random_sparse
 from thinwire.cli.app import app
-from thinwire.codec import Pair, RiceIndex
+from thinwire.codec import Pair
+from thinwire.codec.index import RiceIndex
 from thinwire.errors import ThinwireError
 
 runner = CliRunner()

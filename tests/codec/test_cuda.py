@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from support.codec.cases import PAIRS, bits_of, context, random_sparse, random_values
-from thinwire.codec import BloomIndex, Pair
+from thinwire.codec import Pair
+from thinwire.codec.index import BloomIndex
 from thinwire.codec.index.bloom import POLICIES, Policy
 from thinwire.types import Selection, Sparse
 

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from support.codec.cases import context, random_sparse, random_values
-from thinwire.codec import BitmapIndex, BloomIndex, FitPolyValue, Pair, QsgdValue
+from thinwire.codec import Pair
 from thinwire.codec.container import HEADER_BYTES
+from thinwire.codec.index import BitmapIndex, BloomIndex
 from thinwire.codec.index.bloom import POLICIES, Policy
+from thinwire.codec.value import FitPolyValue, QsgdValue
 from thinwire.errors import WireFormatError
 from thinwire.types import ExchangeContext, Sparse
 

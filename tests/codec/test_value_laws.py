@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from support.codec.cases import VALUES, random_values, squared
-from thinwire.codec import QsgdValue, SignValue, ValueCodec
+from thinwire.codec.value import QsgdValue, SignValue
+from thinwire.types import ValueCodec
 
 UNBIASED = [name for name, codec in VALUES.items() if codec.unbiased and not codec.lossless]
 

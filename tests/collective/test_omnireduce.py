@@ -7,7 +7,8 @@ import pytest
 
 from support.collective import laws
 from support.collective.laws import Case
-from thinwire.codec import Pair, SignValue
+from thinwire.codec import Pair
+from thinwire.codec.value import SignValue
 from thinwire.collective.omnireduce import OmniReduce
 from thinwire.errors import RecipeError
 from thinwire.feedback import Momentum, Residual

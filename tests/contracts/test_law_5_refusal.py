@@ -15,12 +15,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from support.codec.cases import PAIRS, VALUES, context, random_sparse, random_values
-from thinwire.codec import Pair, RawIndex, RawValue, ValueCodec
+from thinwire.codec import Pair
 from thinwire.codec.container import HEADER_BYTES, Header, pack, unpack
+from thinwire.codec.index import RawIndex
+from thinwire.codec.value import RawValue
 from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.checksum import checksum
-from thinwire.types import Sparse
+from thinwire.types import Sparse, ValueCodec
 
 
 def as_wire(data: bytes) -> Tensor:

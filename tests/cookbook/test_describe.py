@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from support.codec.cases import context, random_sparse, random_values
-from thinwire.codec import BloomIndex, Pair, QsgdValue, RiceIndex
+from thinwire.codec import Pair
 from thinwire.codec.container import Header, pack
+from thinwire.codec.index import BloomIndex, RiceIndex
+from thinwire.codec.value import QsgdValue
 from thinwire.cookbook.describe import describe_all
 from thinwire.types import Sparse
 

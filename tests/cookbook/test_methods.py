@@ -5,15 +5,9 @@ import torch
 
 import thinwire as tw
 from support.extras import skipped_without_its_package
-from thinwire.codec import (
-    BloomIndex,
-    FitPolyValue,
-    HuffmanIndex,
-    Pair,
-    QuantileValue,
-    ThreeLcValue,
-    VarintIndex,
-)
+from thinwire.codec import Pair
+from thinwire.codec.index import BloomIndex, HuffmanIndex, VarintIndex
+from thinwire.codec.value import FitPolyValue, QuantileValue, ThreeLcValue
 from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError
 from thinwire.sparsify import Everything, Nonzero, TopK

@@ -11,8 +11,10 @@ import torch
 
 import thinwire as tw
 from support.extras import needs
-from thinwire.codec import Bf16Value, Pair, QsgdValue, RawIndex, RawValue
+from thinwire.codec import Pair
+from thinwire.codec.index import RawIndex
 from thinwire.codec.index.rice import RiceIndex
+from thinwire.codec.value import Bf16Value, QsgdValue, RawValue
 
 
 @pytest.mark.parametrize("name", tw.recipes())

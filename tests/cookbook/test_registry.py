@@ -7,7 +7,8 @@ import torch
 
 import thinwire as tw
 from support.codec.cases import LEFT_OUT, at_hand
-from thinwire.codec import Bf16Value, RawIndex
+from thinwire.codec.index import RawIndex
+from thinwire.codec.value import Bf16Value
 from thinwire.cookbook import registry
 from thinwire.cookbook.registry import piece_by_id, pieces
 from thinwire.errors import WireFormatError

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from thinwire.auto import Auto
-from thinwire.codec import Bf16Value, Pair, RiceIndex
+from thinwire.codec import Pair
+from thinwire.codec.index import RiceIndex
+from thinwire.codec.value import Bf16Value
 from thinwire.collective import Dense, GTopK, OkTopK, SparCML, dense, touched
 from thinwire.collective.gtopk import neighbours
 from thinwire.collective.oktopk import regions, threshold

@@ -14,17 +14,11 @@ from typing import cast
 
 import torch
 
-from thinwire.codec import (
-    ChunkedValue,
-    Fp8Value,
-    IndexCodec,
-    Pair,
-    QsgdValue,
-    ValueCodec,
-)
+from thinwire.codec import Pair
 from thinwire.codec.index.bloom import POLICIES, BloomIndex
+from thinwire.codec.value import ChunkedValue, Fp8Value, QsgdValue
 from thinwire.cookbook.registry import pieces
-from thinwire.types import Communicator, ExchangeContext, Selection, Sparse
+from thinwire.types import Communicator, ExchangeContext, IndexCodec, Selection, Sparse, ValueCodec
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -1,108 +1,16 @@
-"""Selections as bytes: a codec for the indices, a codec for the values, one container for both."""
+"""Selections as bytes: a codec for the indices, a codec for the values, one container for both.
 
-from thinwire.codec.container import Header, Message, pack, unpack
-from thinwire.codec.index import (
-    AnsIndex,
-    BitmapIndex,
-    BloomIndex,
-    EliasFanoIndex,
-    HuffmanIndex,
-    PcoIndex,
-    RawIndex,
-    RegionalIndex,
-    RiceIndex,
-    RleIndex,
-    VarintIndex,
-    ZstdIndex,
-)
-from thinwire.codec.pair import Pair
-from thinwire.codec.sketch import CountSketch
-from thinwire.codec.value import (
-    Bf16Value,
-    ChunkedValue,
-    DeflateValue,
-    FitDexpValue,
-    FitPolyValue,
-    Fp8Value,
-    Fp16Value,
-    QsgdValue,
-    QuantileValue,
-    RawValue,
-    SignValue,
-    TernValue,
-    ThreeLcValue,
-    ZstdValue,
-)
-from thinwire.types import IndexCodec, LinearCodec, ValueCodec
+`Pair` joins any of `INDEX_CODECS` with any of `VALUE_CODECS`; linear codecs stand by themselves.
+"""
 
-INDEX_CODECS: tuple[type[IndexCodec], ...] = (
-    RawIndex,
-    RegionalIndex,
-    RiceIndex,
-    EliasFanoIndex,
-    BitmapIndex,
-    VarintIndex,
-    RleIndex,
-    HuffmanIndex,
-    BloomIndex,
-    PcoIndex,
-    ZstdIndex,
-    AnsIndex,
-)
-VALUE_CODECS: tuple[type[ValueCodec], ...] = (
-    RawValue,
-    Fp16Value,
-    Bf16Value,
-    SignValue,
-    TernValue,
-    QsgdValue,
-    Fp8Value,
-    DeflateValue,
-    ZstdValue,
-    ChunkedValue,
-    QuantileValue,
-    FitPolyValue,
-    FitDexpValue,
-    ThreeLcValue,
-)
+from thinwire.codec.container import Header as Header
+from thinwire.codec.container import Message as Message
+from thinwire.codec.container import pack as pack
+from thinwire.codec.container import unpack as unpack
+from thinwire.codec.index import INDEX_CODECS as INDEX_CODECS
+from thinwire.codec.pair import Pair as Pair
+from thinwire.codec.sketch import CountSketch as CountSketch
+from thinwire.codec.value import VALUE_CODECS as VALUE_CODECS
+from thinwire.types import LinearCodec
+
 LINEAR_CODECS: tuple[type[LinearCodec], ...] = (CountSketch,)
-
-__all__ = [
-    "INDEX_CODECS",
-    "LINEAR_CODECS",
-    "VALUE_CODECS",
-    "AnsIndex",
-    "Bf16Value",
-    "BitmapIndex",
-    "BloomIndex",
-    "ChunkedValue",
-    "CountSketch",
-    "DeflateValue",
-    "EliasFanoIndex",
-    "FitDexpValue",
-    "FitPolyValue",
-    "Fp8Value",
-    "Fp16Value",
-    "Header",
-    "HuffmanIndex",
-    "IndexCodec",
-    "Message",
-    "Pair",
-    "PcoIndex",
-    "QsgdValue",
-    "QuantileValue",
-    "RawIndex",
-    "RawValue",
-    "RegionalIndex",
-    "RiceIndex",
-    "RleIndex",
-    "SignValue",
-    "TernValue",
-    "ThreeLcValue",
-    "ValueCodec",
-    "VarintIndex",
-    "ZstdIndex",
-    "ZstdValue",
-    "pack",
-    "unpack",
-]

@@ -1,13 +1,13 @@
 """Collectives add up what the ranks selected. One per file; the contract is in `types`."""
 
-from thinwire.collective.allgather import AllGather
-from thinwire.collective.dense import Dense
-from thinwire.collective.gtopk import GTopK
-from thinwire.collective.oktopk import OkTopK
-from thinwire.collective.omnireduce import OmniReduce
-from thinwire.collective.sketch import SketchAllReduce
-from thinwire.collective.sparcml import SparCML
-from thinwire.collective.union import UnionAllReduce
+from thinwire.collective.allgather import AllGather as AllGather
+from thinwire.collective.dense import Dense as Dense
+from thinwire.collective.gtopk import GTopK as GTopK
+from thinwire.collective.oktopk import OkTopK as OkTopK
+from thinwire.collective.omnireduce import OmniReduce as OmniReduce
+from thinwire.collective.sketch import SketchAllReduce as SketchAllReduce
+from thinwire.collective.sparcml import SparCML as SparCML
+from thinwire.collective.union import UnionAllReduce as UnionAllReduce
 from thinwire.types import Collective
 
 COLLECTIVES: tuple[type[Collective], ...] = (
@@ -20,15 +20,3 @@ COLLECTIVES: tuple[type[Collective], ...] = (
     UnionAllReduce,
     SketchAllReduce,
 )
-
-__all__ = [
-    "COLLECTIVES",
-    "AllGather",
-    "Dense",
-    "GTopK",
-    "OkTopK",
-    "OmniReduce",
-    "SketchAllReduce",
-    "SparCML",
-    "UnionAllReduce",
-]

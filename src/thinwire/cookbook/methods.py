@@ -3,17 +3,9 @@
 import dataclasses
 
 from thinwire.auto import Auto, dense_pipeline
-from thinwire.codec import (
-    CountSketch,
-    HuffmanIndex,
-    Pair,
-    QsgdValue,
-    QuantileValue,
-    SignValue,
-    TernValue,
-    ThreeLcValue,
-    VarintIndex,
-)
+from thinwire.codec import CountSketch, Pair
+from thinwire.codec.index import HuffmanIndex, VarintIndex
+from thinwire.codec.value import QsgdValue, QuantileValue, SignValue, TernValue, ThreeLcValue
 from thinwire.collective import (
     AllGather,
     Dense,

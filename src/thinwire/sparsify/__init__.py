@@ -1,15 +1,15 @@
 """Sparsifiers: which elements of a gradient travel. One per file; the contract is in `types`."""
 
-from thinwire.sparsify.block import BlockTopK
-from thinwire.sparsify.everything import Everything
-from thinwire.sparsify.gaussian import GaussianK
-from thinwire.sparsify.hashed import HashedSlots
-from thinwire.sparsify.multistage import MultiStage
-from thinwire.sparsify.nonzero import Nonzero
-from thinwire.sparsify.random import RandomK
-from thinwire.sparsify.reuse import ReusedThreshold
-from thinwire.sparsify.sampled import SampledThreshold
-from thinwire.sparsify.topk import TopK
+from thinwire.sparsify.block import BlockTopK as BlockTopK
+from thinwire.sparsify.everything import Everything as Everything
+from thinwire.sparsify.gaussian import GaussianK as GaussianK
+from thinwire.sparsify.hashed import HashedSlots as HashedSlots
+from thinwire.sparsify.multistage import MultiStage as MultiStage
+from thinwire.sparsify.nonzero import Nonzero as Nonzero
+from thinwire.sparsify.random import RandomK as RandomK
+from thinwire.sparsify.reuse import ReusedThreshold as ReusedThreshold
+from thinwire.sparsify.sampled import SampledThreshold as SampledThreshold
+from thinwire.sparsify.topk import TopK as TopK
 from thinwire.types import Sparsifier
 
 SPARSIFIERS: tuple[type[Sparsifier], ...] = (
@@ -24,17 +24,3 @@ SPARSIFIERS: tuple[type[Sparsifier], ...] = (
     RandomK,
     BlockTopK,
 )
-
-__all__ = [
-    "SPARSIFIERS",
-    "BlockTopK",
-    "Everything",
-    "GaussianK",
-    "HashedSlots",
-    "MultiStage",
-    "Nonzero",
-    "RandomK",
-    "ReusedThreshold",
-    "SampledThreshold",
-    "TopK",
-]

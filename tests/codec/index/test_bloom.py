@@ -10,9 +10,9 @@ from torch import Tensor
 
 from support.codec.index_cases import uniform
 from thinwire import kernels
-from thinwire.codec import IndexCodec
 from thinwire.codec.index.bloom import POLICIES, BloomIndex, Policy
 from thinwire.errors import RecipeError, WireFormatError
+from thinwire.types import IndexCodec
 from wire.make_golden import BLOOM, BLOOM_FILE
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)

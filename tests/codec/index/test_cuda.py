@@ -6,8 +6,8 @@ import torch
 from support.codec.cases import INDICES as CODECS
 from support.codec.cases import each
 from support.codec.index_cases import EVERY_NAME, EVERY_ROW, clustered, uniform
-from thinwire.codec import IndexCodec
 from thinwire.codec.index.bloom import POLICIES, BloomIndex
+from thinwire.types import IndexCodec
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

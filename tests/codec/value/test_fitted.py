@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.codec.cases import random_values
 from support.codec.value_helpers import decoded, relative_error, with_bytes
-from thinwire.codec import FitDexpValue, FitPolyValue
+from thinwire.codec.value import FitDexpValue, FitPolyValue
 from thinwire.codec.value.ranks import pack_ranks, rank_bits, ranks_bytes, unpack_ranks
 from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels import use

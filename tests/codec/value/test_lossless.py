@@ -12,7 +12,7 @@ import torch
 
 from support.codec.cases import VALUES, bits_of, each, random_values
 from support.codec.value_helpers import decoded
-from thinwire.codec import ZstdValue
+from thinwire.codec.value import ZstdValue
 from thinwire.errors import RecipeError, WireFormatError
 
 every_codec = pytest.mark.parametrize("name", each(["deflate", "zstd"]))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from support.codec.cases import random_values
 from support.codec.value_helpers import decoded, relative_error, with_bytes
-from thinwire.codec import QuantileValue
+from thinwire.codec.value import QuantileValue
 from thinwire.errors import RecipeError, WireFormatError
 
 

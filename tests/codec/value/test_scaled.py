@@ -11,7 +11,7 @@ import torch
 
 from support.codec.cases import random_values
 from support.codec.value_helpers import decoded, with_bytes
-from thinwire.codec import ChunkedValue, Fp8Value
+from thinwire.codec.value import ChunkedValue, Fp8Value
 from thinwire.codec.value.fp8 import Format
 from thinwire.errors import RecipeError, WireFormatError
 

@@ -12,20 +12,18 @@ from _pytest.mark import ParameterSet
 from hypothesis import strategies as st
 from torch import Tensor
 
-from thinwire.codec import (
+from thinwire.codec import Pair
+from thinwire.codec.value import (
     ChunkedValue,
     FitPolyValue,
     Fp8Value,
-    IndexCodec,
-    Pair,
     QsgdValue,
     QuantileValue,
-    ValueCodec,
     ZstdValue,
 )
 from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError
-from thinwire.types import Communicator, ExchangeContext, Selection, Sparse
+from thinwire.types import Communicator, ExchangeContext, IndexCodec, Selection, Sparse, ValueCodec
 
 T = TypeVar("T")
 

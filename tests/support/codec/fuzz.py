@@ -24,8 +24,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from thinwire.codec import BloomIndex, Pair
+from thinwire.codec import Pair
 from thinwire.codec.container import HEADER_BYTES, unpack
+from thinwire.codec.index import BloomIndex
 from thinwire.codec.index.bloom import POLICIES
 from thinwire.codec.pair import open_message
 from thinwire.cookbook.registry import piece_by_id, pieces

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from thinwire.codec import ValueCodec
+from thinwire.types import ValueCodec
 
 
 def decoded(codec: ValueCodec, x: Tensor, seed: int = 0) -> Tensor:
