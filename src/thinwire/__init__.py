@@ -38,7 +38,7 @@ from thinwire.types import (
     ValueCodec,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "Codec",

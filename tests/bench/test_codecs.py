@@ -1,4 +1,7 @@
-"""`thinwire bench codecs`: rows, entropies, samples, table and picture."""
+"""`thinwire bench codecs`: rows, entropies, samples, table and picture.
+
+Covers cli/bench_codecs.py.
+"""
 
 import json
 import math

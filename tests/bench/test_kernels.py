@@ -1,4 +1,7 @@
-"""`bench kernels`: every operation has its row, its floor, and a baseline beside it."""
+"""`bench kernels`: every operation has its row, its floor, and a baseline beside it.
+
+Covers cli/bench_kernels.py.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""`bench sync`, small, on the loopback and on links: rows for all, and readable however it ends."""
+"""`bench sync`, small, on the loopback and on links: rows for all, and readable however it ends.
+
+Covers bench/runner.py and cli/bench_sync.py.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""`bench train`: the plan, the rows, times to a target, and readable however it ends."""
+"""`bench train`: the plan, the rows, times to a target, and readable however it ends.
+
+Covers cli/bench_train.py.
+"""
 
 import json
 import os

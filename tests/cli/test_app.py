@@ -1,4 +1,7 @@
-"""The command line: what it prints, how it fails, what it needs."""
+"""The command line: what it prints, how it fails, what it needs.
+
+Covers cli/recipes.py.
+"""
 
 import json
 import subprocess

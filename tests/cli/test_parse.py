@@ -1,6 +1,11 @@
-"""The command line, given what it cannot take: one line that says so; and what its help says."""
+"""The command line, given what it cannot take: one line that says so; and what its help says.
 
+Covers cli/bench.py and cli/options.py.
+"""
+
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +18,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from thinwire.cli.app import app, main
-from thinwire.cli.parse import worker_range
+from thinwire.cli.parse import elements, listed, number, split, time_span, whole, worker_range
 from thinwire.errors import ThinwireError
 from thinwire.results.file import ResultFile
 
@@ -114,3 +119,42 @@ def test_ranges_of_workers(text: str, numbers: list[int]) -> None:
 def test_ranges_that_are_none(text: str) -> None:
     with pytest.raises(ThinwireError, match="workers="):
         worker_range(text)
+
+
+def test_lists_on_the_command_line() -> None:
+    assert split("dense, topk(0.01, unit=model),,bf16") == (
+        "dense",
+        "topk(0.01, unit=model)",
+        "bf16",
+    )
+    assert listed("--workers", whole, "4, 8") == (4, 8)
+
+
+def test_numbers_on_the_command_line() -> None:
+    assert [elements(text) for text in ("1000", "64k", "25.6m")] == [1000, 64_000, 25_600_000]
+    assert [elements(text) for text in ("4.35M", "2^20", "1e3")] == [4_350_000, 1 << 20, 1000]
+    spans = [time_span(text) for text in ("0.5", "100ms", "50us", "0")]
+    assert spans == pytest.approx([0.5, 0.1, 50e-6, 0])
+
+
+@pytest.mark.parametrize(
+    ("read", "texts"),
+    [
+        (number, ("", "lots", "nan", "inf")),
+        (whole, ("", "x", "0", "-1", "1.5", "1k")),
+        (elements, ("", "lots", "m", "0", "-5", "1.5", "inf", "2^x", "2^-1", "2^9999")),
+        (time_span, ("", "soon", "-1", "5 min", "nan")),
+    ],
+)
+def test_what_is_none_of_these_is_refused_by_its_text(
+    read: Callable[[str], float], texts: tuple[str, ...]
+) -> None:
+    for text in texts:
+        with pytest.raises(ThinwireError, match=re.escape(repr(text))):
+            read(text)
+
+
+@pytest.mark.parametrize("text", ["", " , ", "4,x"])
+def test_a_list_that_is_none_is_refused_by_its_option(text: str) -> None:
+    with pytest.raises(ThinwireError, match="--workers"):
+        listed("--workers", whole, text)

@@ -1,4 +1,7 @@
-"""The demo from the command line to its files: real processes, real training."""
+"""The demo from the command line to its files: real processes, real training.
+
+Covers cli/demo.py.
+"""
 
 import json
 import signal

@@ -1,4 +1,7 @@
-"""Selection by hashing: who wins a slot, and that nothing but indices and the seed decides it."""
+"""Selection by hashing: who wins a slot, and that nothing but indices and the seed decides it.
+
+Covers kernels/_numba.py and kernels/_triton.py.
+"""
 
 import math
 

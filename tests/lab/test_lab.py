@@ -1,4 +1,7 @@
-"""Real namespaces: they come, carry what they should, and go, however the lab ends."""
+"""Real namespaces: they come, carry what they should, and go, however the lab ends.
+
+Covers cli/lab.py.
+"""
 
 import errno
 import json

@@ -37,6 +37,18 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
+def test_a_result_file_is_whole_from_the_start_and_after_every_row(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "results.json"
+    results = ResultFile(path)
+    assert json.loads(path.read_text())["rows"] == []
+    results.add([{"seconds": float("nan"), "seconds_by_phase": {"select": float("inf")}}])
+    content = json.loads(path.read_text())
+    assert content["schema"] == 1
+    assert {"cpu", "cores", "memory_gib", "kernel", "python", "torch"} <= set(content["machine"])
+    assert content["rows"] == [{"seconds": None, "seconds_by_phase": {"select": None}}]
+    assert [p.name for p in path.parent.iterdir()] == ["results.json"]
+
+
 def test_a_file_names_the_commit_and_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,164 @@
+"""The house rules that a program can check.
+
+A module is tested where one looks for it: `a/b/c.py` in `tests/a/b/test_c.py`, or, with the other
+small modules of its folder, in `tests/a/b/test_b.py` or `tests/a/test_b.py`. What is tested
+elsewhere is named there: the docstring of the test file has a sentence that begins with "Covers"
+and lists the modules.
+"""
+
+import ast
+import re
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import thinwire as tw
+from test_examples import SAYS
+from thinwire.cookbook import RECIPES
+from thinwire.cookbook.registry import ROLES
+
+ROOT = Path(__file__).parents[1]
+SRC, TESTS = ROOT / "src" / "thinwire", ROOT / "tests"
+MODULES = sorted(SRC.rglob("*.py"))
+LONGEST = 320  # lines
+COVERS = re.compile(r"Covers ((?:[\w/]+\.py(?:,\s+|\s+and\s+)?)+)\.")
+
+
+def name_of(module: Path) -> str:
+    return module.relative_to(SRC).as_posix()
+
+
+def tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
+
+
+def covered_elsewhere() -> dict[str, str]:
+    """Modules that a test file's docstring names, and the file."""
+    covered = {}
+    for file in sorted(TESTS.rglob("test_*.py")):
+        for named in COVERS.findall(ast.get_docstring(tree(file)) or ""):
+            for module in re.findall(r"[\w/]+\.py", named):
+                covered[module] = file.relative_to(TESTS).as_posix()
+    return covered
+
+
+def only_names(module: Path) -> bool:
+    """Whether there is nothing to test: a docstring, imports, and names for what they brought."""
+    plain = (ast.Import, ast.ImportFrom, ast.Expr, ast.Assign, ast.AnnAssign)
+    return all(isinstance(statement, plain) for statement in tree(module).body)
+
+
+def places(module: Path) -> list[Path]:
+    """Where one looks for a module's tests."""
+    folder = module.parent.relative_to(SRC)
+    package = folder.name or "thinwire"
+    stem = package if module.stem == "__init__" else module.stem.lstrip("_")
+    around = [
+        TESTS / folder / f"test_{folder.name}.py",
+        TESTS / folder.parent / f"test_{folder.name}.py",
+    ]
+    return [TESTS / folder / f"test_{stem}.py", *(around if folder.name else [])]
+
+
+def test_every_module_has_tests_that_one_finds() -> None:
+    covered = covered_elsewhere()
+    missing = [
+        name_of(module)
+        for module in MODULES
+        if not (module.name == "__init__.py" and only_names(module))
+        and not any(place.exists() for place in places(module))
+        and name_of(module) not in covered
+    ]
+    assert missing == []
+
+
+def test_what_is_said_to_be_covered_exists() -> None:
+    assert {m: f for m, f in covered_elsewhere().items() if not (SRC / m).exists()} == {}
+
+
+@pytest.mark.parametrize("library", ["typer", "rich"])
+def test_the_command_line_has_its_libraries_to_itself(library: str) -> None:
+    elsewhere = [
+        name_of(module)
+        for module in MODULES
+        if library in imported(module) and not name_of(module).startswith("cli/")
+    ]
+    assert elsewhere == []
+
+
+def imported(module: Path) -> set[str]:
+    """The top-level packages that a module imports, anywhere in it."""
+    packages = set()
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            packages |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            packages.add(node.module.partition(".")[0])
+    return packages
+
+
+def test_no_file_is_too_long() -> None:
+    lines = {name_of(module): len(module.read_text().splitlines()) for module in MODULES}
+    assert {name: count for name, count in lines.items() if count > LONGEST} == {}
+
+
+def layers() -> list[str]:
+    """From the topmost down, as import-linter checks them."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (contract,) = settings["tool"]["importlinter"]["contracts"]
+    return list(contract["layers"])
+
+
+def test_the_docs_show_the_layers_that_are_linted() -> None:
+    """In the block below the heading "Layers" of docs/design.md, one per line."""
+    design = (ROOT / "docs" / "design.md").read_text()
+    (block,) = re.findall(r"^## Layers\n.*?```text\n(.*?)```", design, re.DOTALL | re.MULTILINE)
+    assert block.splitlines() == layers()
+
+
+def test_every_top_level_module_is_in_a_layer() -> None:
+    layered = {name for layer in layers() for name in layer.split(" | ")}
+    there_are = {p.stem for p in SRC.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
+    assert there_are - {"__init__"} == layered
+
+
+def test_every_example_is_run() -> None:
+    assert set(SAYS) == {file.name for file in (ROOT / "examples").glob("*.py")}
+
+
+def test_files_that_the_docs_name_exist() -> None:
+    """Paths in backticks and relative links: below the root, the package or the page's folder."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    pages = [page for page in pages if page.name != "CHANGELOG.md" and "_build" not in page.parts]
+    named = re.compile(r"(?:`|\]\()([\w.-]+(?:/[\w.*-]+)*(?:\.\w+|/))(?:`|\)|#)")
+    suffixes = {".py", ".md", ".json", ".png", ".toml", ".yaml", ".cff", ".txt", ""}
+    missing = {
+        f"{page.relative_to(ROOT)}: {path}"
+        for page in pages
+        for path in named.findall(page.read_text())
+        if "*" not in path and Path(path).suffix in suffixes
+        if not any((base / path).exists() for base in (ROOT, SRC, page.parent))
+    }
+    assert missing == set()
+
+
+def test_the_api_page_lists_every_piece_and_public_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    packages = [import_module(name) for name in re.findall(r"automodule:: ([\w.]+)", page)]
+    listed = {name for package in packages for name in getattr(package, "__all__", vars(package))}
+    listed |= {name.rpartition(".")[2] for name in re.findall(r"auto\w+:: ([\w.]+)", page)}
+    own = {piece.__name__ for _, pieces in ROLES.values() for piece in pieces}
+    assert own - listed == set()
+    assert set(tw.__all__) - listed == {"resolve", "to_dict"}  # old names
+    assert {build.__name__ for build in RECIPES.values()} - listed == set()
+
+
+def test_versions_agree() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert re.findall(r"^version: (.+)$", citation, re.MULTILINE) == [project["version"]]
+    assert tw.__version__ == project["version"]
+    assert project["license"] == "Apache-2.0"
+    assert "license: Apache-2.0" in citation
