@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup system demo test quick examples lint docs bench clean
+.PHONY: setup system demo test test-gpu quick examples lint docs bench clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,12 @@ quick: setup
 # Every file in examples/, with two processes. `make test` runs them too.
 examples: setup
 	$(BIN)/python -m pytest tests/test_examples.py
+
+# The part of the tests that runs on a GPU, with the Python that has CUDA: make test-gpu PYTHON=python3
+test-gpu:
+	PYTHONPATH=src:tests $(PYTHON) -m pytest -p no:cacheprovider tests/kernels tests/codec \
+	  tests/sparsify tests/feedback tests/units tests/engine tests/frontends tests/auto \
+	  -k "cuda or triton or gpu"
 
 # iproute2 and Chromium, where they may be installed; the tests that need them skip without.
 system:
