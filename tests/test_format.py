@@ -2,7 +2,7 @@
 
 import pytest
 
-from thinwire.format import duration, rate, setting, short
+from thinwire.format import duration, milliseconds, optional, rate, setting, short
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,22 @@ def test_rate() -> None:
 )
 def test_setting(field: str, value: object, text: str) -> None:
     assert setting(field, value) == text
+
+
+def test_words() -> None:
+    assert [short(v) for v in (0.5, 1500, 2e6, 3e9)] == ["0.5", "1.5k", "2M", "3G"]
+    assert [duration(v) for v in (0, 2.5e-7, 2.5e-4, 0.001, 1.5)] == [
+        "0",
+        "250 ns",
+        "250 µs",
+        "1 ms",
+        "1.5 s",
+    ]
+    assert setting("rate", None) == "loopback" and setting("rate", 1000.0) == "1 Gbit/s"
+    assert setting("compute_seconds", 0.0) == "" and setting("overlap", False) == "not overlapped"
+    assert setting("density", None) == "" and setting("workers", 1) == "1 worker"
+
+
+def test_what_is_not_known_is_left_empty() -> None:
+    assert optional(None, ".2f") == milliseconds(None) == ""
+    assert optional(1.234, ".2f") == "1.23" and milliseconds(0.0123) == "12.3"

@@ -3,14 +3,12 @@
 Covers cli/recipes.py.
 """
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import thinwire as tw
 from support.extras import CLI, needs
 
 COMMAND = [sys.executable, "-m", "thinwire.cli.app"]
@@ -22,26 +20,6 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-
-
-@needs(*CLI)
-def test_recipes_lists_every_recipe_plainly_and_as_json(tmp_path: Path) -> None:
-    path = tmp_path / "recipes.json"
-    done = call("recipes", "--json", str(path))
-    assert done.returncode == 0 and done.stderr == ""
-    assert "\x1b" not in done.stdout
-    content = json.loads(path.read_text())
-    assert content["schema"] == 1
-    assert [row["recipe"] for row in content["rows"]] == list(tw.recipes())
-    assert all(row["recipe"] in done.stdout and row["doc"] for row in content["rows"])
-
-
-@needs(*CLI)
-def test_the_listed_fields_rebuild_the_recipe(tmp_path: Path) -> None:
-    path = tmp_path / "recipes.json"
-    call("recipes", "--json", str(path))
-    for row in json.loads(path.read_text())["rows"]:
-        assert tw.recipe(row["fields"]) == tw.recipe(row["recipe"])
 
 
 @needs(*CLI)

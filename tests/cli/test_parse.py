@@ -1,6 +1,6 @@
-"""The command line, given what it cannot take: one line that says so; and what its help says.
+"""Settings as they are written; what cannot be taken is one line; every option has its help.
 
-Covers cli/bench.py and cli/options.py.
+Covers cli/bench.py.
 """
 
 import re
@@ -87,11 +87,11 @@ def test_wrong_input_is_one_line_that_names_it(
 
 
 @pytest.mark.parametrize("seed", ["-1", "99999999999999999999999"])
-@pytest.mark.parametrize("command", ["sync", "train", "codecs"])
+@pytest.mark.parametrize("command", ["bench sync", "bench train", "bench codecs", "demo"])
 def test_a_seed_out_of_range_is_refused(
     command: str, seed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert fails(["bench", command, "--seed", seed], monkeypatch) == 2
+    assert fails([*command.split(), "--seed", seed], monkeypatch) == 2
     assert "--seed" in capsys.readouterr().err
 
 

@@ -1,6 +1,8 @@
-"""Commands, called as a user calls them but in this process."""
+"""Commands, called as a user calls them: in this process, or in one of their own."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,12 @@ def call(*arguments: str) -> str:
         raise done.exception
     assert "\x1b" not in done.output
     return done.output
+
+
+def call_alone(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """As a process of its own."""
+    command = [sys.executable, "-m", "thinwire.cli.app", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 def rows(path: str) -> list[dict[str, Any]]:

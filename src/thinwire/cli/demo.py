@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from thinwire.cli.console import carry_out, show_table
-from thinwire.cli.options import JsonPath
+from thinwire.cli.options import JsonPath, Seed
 from thinwire.cli.parse import split
 from thinwire.results.file import ResultFile, Row, write_whole
 
@@ -21,7 +21,7 @@ def demo(
         int | None, typer.Option(min=1, help="Steps of every run; by task if not set.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A third of the steps.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of weights, data and recipes.")] = 0,
+    seed: Seed = 0,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run, from --seed on.")] = 1,
     density: Annotated[
         float, typer.Option(help="Share of the elements that sparse recipes select.")

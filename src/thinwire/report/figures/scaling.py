@@ -10,7 +10,7 @@ from thinwire.report.charts.palette import Look
 from thinwire.report.panels import Panel, by_series, number, panels
 from thinwire.results.file import Row
 
-WHOLE = "not split"  # peers do not tell their phases
+WHOLE = "not split"  # what peers take: they have no phases
 PHASES = {
     "feedback": "hue-5",
     "select": "hue-0",
@@ -22,7 +22,7 @@ PHASES = {
 }
 WORKERS = Axis("workers", log=True, at_values=True)
 SECONDS = Axis("time", duration, log=True)
-BYTES = Axis("bytes that a rank sends", log=True)
+BYTES = Axis("bytes sent per rank", log=True)
 
 
 def sync_figures(rows: Sequence[Row], look: Mapping[str, Look]) -> Iterator[Plot]:

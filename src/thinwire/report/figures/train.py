@@ -1,4 +1,4 @@
-"""Convergence against steps, time and bytes; time a step."""
+"""Convergence against steps, time and bytes; time per step."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,7 +14,7 @@ SETTINGS = ("model", "workers", "rate", "overlap", "compute_seconds", "density")
 AGAINST = {
     "step": ("steps", Axis("step")),
     "seconds": ("time", Axis("seconds since the start")),
-    "bytes_sent_per_rank": ("bytes", Axis("bytes sent by a rank so far", log=True)),
+    "bytes_sent_per_rank": ("bytes", Axis("bytes sent per rank so far", log=True)),
 }
 
 
@@ -28,11 +28,11 @@ def train_figures(rows: Sequence[Row], look: Mapping[str, Look]) -> Iterator[Plo
 def loss_figure(
     panel: Panel, look: Mapping[str, Look], against: str, title: str | None = None
 ) -> Iterator[Plot]:
-    """One line a run; a missing loss (diverged) breaks it."""
+    """One line for each run; a missing loss (diverged) breaks it."""
     lines = [
         Line(series, look[series], [(number(row[against]), number(row["loss"])) for row in run])
         for series, members in by_series(panel.rows, "recipe").items()
-        for run in runs(members)
+        for run in split_runs(members)
     ]
     # A recipe that diverges must not flatten the others: nothing is shown far above the start.
     starts = [row["loss"] for row in panel.rows if row["step"] == panel.rows[0]["step"]]
@@ -48,16 +48,16 @@ def loss_figure(
     )
 
 
-def runs(rows: Sequence[Row]) -> list[list[Row]]:
+def split_runs(rows: Sequence[Row]) -> list[list[Row]]:
     """One recipe's rows, cut where another file or another run begins."""
-    found: list[list[Row]] = []
+    runs: list[list[Row]] = []
     for row in rows:
-        last = found[-1][-1] if found else None
+        last = runs[-1][-1] if runs else None
         if last and last.get("file") == row.get("file") and number(last["step"]) < row["step"]:
-            found[-1].append(row)
+            runs[-1].append(row)
         else:
-            found.append([row])
-    return found
+            runs.append([row])
+    return runs
 
 
 def _step_times(panel: Panel) -> Iterator[Plot]:
@@ -69,8 +69,8 @@ def _step_times(panel: Panel) -> Iterator[Plot]:
             seconds = row.get("step_seconds") or row["seconds"] / row["step"]
             bars.append(Bar(series, series, {"step": seconds}, duration(seconds)))
     yield from bar_chart(
-        panel.title("Time a step"),
-        "time-a-step",
+        panel.title("Time per step"),
+        "time-per-step",
         Axis("time", duration),
         {"step": "hue-0"},
         bars,
