@@ -1,7 +1,4 @@
-"""The command line: what it prints, how it fails, what it needs.
-
-Covers cli/recipes.py.
-"""
+"""The command line: what it prints, how it fails, what it needs."""
 
 import subprocess
 import sys

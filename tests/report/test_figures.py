@@ -1,6 +1,6 @@
 """Figures: which there are, and what a page may do with them.
 
-Covers report/figures/codecs.py, kernels.py, scaling.py and train.py, and report/charts/svg.py.
+Covers report/charts/svg.py.
 """
 
 from collections import Counter
