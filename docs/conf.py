@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import thinwire
+from thinwire.types import Piece
 
 project = "thinwire"
 release = version = thinwire.__version__
@@ -40,6 +41,8 @@ def from_plain_text(
         if (starts_list or ends_list) and not after_blank:
             out.append("")
         out.append(line if literal else _escaped(line))
+    if what == "class" and issubclass(obj, Piece) and obj.name:
+        out += ["", f"In recipes: ``{obj.name}``."]
     lines[:] = out
 
 
