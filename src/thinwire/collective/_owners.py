@@ -12,17 +12,27 @@ from torch import Tensor
 from thinwire.kernels.merge import merge_all, nonzero, subtract
 from thinwire.types import Codec, ExchangeContext, Selection, Sparse
 
-AddUp = Callable[[list[Selection]], tuple[Selection, Tensor]]
+AddUp = Callable[[list[Selection]], Selection]
+Encode = Callable[[Selection, Codec, ExchangeContext], tuple[Selection, Tensor]]
+
+
+def as_it_is(total: Selection, codec: Codec, ctx: ExchangeContext) -> tuple[Selection, Tensor]:
+    """A sum and its wire."""
+    return total, codec.encode(total, ctx)
 
 
 def reduce_by_owner(
-    parts: list[Selection], add_up: AddUp, codec: Codec, ctx: ExchangeContext
+    parts: Sequence[Selection],
+    add_up: AddUp,
+    codec: Codec,
+    ctx: ExchangeContext,
+    encode: Encode = as_it_is,
 ) -> tuple[list[Selection], list[Sparse]]:
     """Every part's sum over the ranks, and what this rank lost of each part.
 
     `parts[r]` is what this rank has of the part that rank r owns. Owners receive (a
-    reduce-scatter), `add_up` in rank order to a sum and its wire, and give it to all (an
-    allgather). An owner does not round its own contribution, only the sum.
+    reduce-scatter), `add_up` in rank order, `encode` the sum, in another form if that is shorter,
+    and give it to all (an allgather). An owner does not round its own contribution, only the sum.
     """
     comm, me = ctx.comm, ctx.comm.rank
     others = [r for r in range(comm.size) if r != me]
@@ -32,7 +42,9 @@ def reduce_by_owner(
         arrived = comm.exchange_sized(wires, others, _device(parts[me]))
     with ctx.phase("decode"):
         everyones = {r: codec.decode(wire, ctx) for r, wire in arrived.items()} | {me: parts[me]}
-    total, wire = add_up([everyones[r] for r in range(comm.size)])
+        total = add_up([everyones[r] for r in range(comm.size)])
+    with ctx.phase("encode"):
+        total, wire = encode(total, codec, ctx)
     with ctx.phase("exchange"):
         gathered = comm.all_gather(wire)
     with ctx.phase("decode"):
@@ -54,7 +66,7 @@ def lost_on(wire: Tensor, meant: Selection, codec: Codec, ctx: ExchangeContext) 
 def lost_between(meant: Selection, arrives: Selection) -> Sparse:
     """Where a wire says something else than was meant, and by how much."""
     if not isinstance(meant, Sparse) or not isinstance(arrives, Sparse):
-        gap = _dense(meant) - _dense(arrives)
+        gap = dense_of(meant) - dense_of(arrives)
         indices = gap.nonzero().flatten()
         return Sparse(indices, gap[indices], gap.numel())
     if torch.equal(meant.indices, arrives.indices):
@@ -75,7 +87,8 @@ def delivered_of(s: Selection, lost: Sequence[Sparse]) -> Selection:
     return delivered
 
 
-def _dense(s: Selection) -> Tensor:
+def dense_of(s: Selection) -> Tensor:
+    """A selection as the flat tensor it comes from, zero where nothing was selected."""
     return s.to_dense() if isinstance(s, Sparse) else s
 
 

@@ -8,15 +8,7 @@ from torch import Tensor
 from thinwire.kernels.batched_decode import decode_sum
 from thinwire.kernels.merge import merge_all
 from thinwire.kernels.region_reduce import region_reduce
-from thinwire.types import (
-    AnyCodec,
-    Codec,
-    Collective,
-    ExchangeContext,
-    Reduced,
-    Selection,
-    Sparse,
-)
+from thinwire.types import AnyCodec, Codec, Collective, ExchangeContext, Reduced, Selection, Sparse
 
 _DENSE_FROM = 1 / 50  # of all elements: more entries are added faster in a dense total (CPU)
 

@@ -4,15 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
+from thinwire.collective._owners import dense_of
 from thinwire.settings import check_choice
-from thinwire.types import (
-    AnyCodec,
-    Collective,
-    ExchangeContext,
-    Reduced,
-    Selection,
-    Sparse,
-)
+from thinwire.types import AnyCodec, Collective, ExchangeContext, Reduced, Selection
 
 WIRE_DTYPES = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -45,7 +39,7 @@ class Dense(Collective):
         return Dense()
 
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
-        x = s.to_dense() if isinstance(s, Sparse) else s
+        x = dense_of(s)
         wire_dtype = WIRE_DTYPES[self.dtype]
         with ctx.phase("encode"):
             if wire_dtype is None:

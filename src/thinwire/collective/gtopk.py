@@ -9,15 +9,7 @@ from thinwire.collective._owners import delivered_of, lost_on
 from thinwire.errors import RecipeError
 from thinwire.kernels.merge import merge_topk, split_top
 from thinwire.settings import check_density
-from thinwire.types import (
-    AnyCodec,
-    Codec,
-    Collective,
-    ExchangeContext,
-    Reduced,
-    Selection,
-    Sparse,
-)
+from thinwire.types import AnyCodec, Codec, Collective, ExchangeContext, Reduced, Selection, Sparse
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,26 +3,12 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from thinwire.collective._blocks import (
-    block_count,
-    in_blocks,
-    total_of,
-    without_padding,
-)
+from thinwire.collective._blocks import block_count, in_blocks, total_of, without_padding
 from thinwire.collective._owners import delivered_of, reduce_by_owner
 from thinwire.kernels.merge import nonzero
 from thinwire.settings import check_integer
-from thinwire.types import (
-    AnyCodec,
-    Codec,
-    Collective,
-    ExchangeContext,
-    Reduced,
-    Selection,
-    Sparse,
-)
+from thinwire.types import AnyCodec, Codec, Collective, ExchangeContext, Reduced, Selection, Sparse
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +35,17 @@ class OmniReduce(Collective):
 
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)
-        bytes_codec = codec
-
-        def add_up(parts: list[Selection]) -> tuple[Selection, Tensor]:
-            with ctx.phase("decode"):
-                total = _sum_rows([part for part in parts if isinstance(part, Sparse)])
-            with ctx.phase("encode"):
-                return total, bytes_codec.encode(total, ctx)
-
         with ctx.phase("encode"):
             own, block = in_blocks(s, self.block)
-            parts: list[Selection] = [*_deal(_to_rows(own, block), ctx.comm.size)]
-        totals, lost = reduce_by_owner(parts, add_up, codec, ctx)
+            parts = _deal(_to_rows(own, block), ctx.comm.size)
+        totals, lost = reduce_by_owner(parts, _sum_rows, codec, ctx)
         with ctx.phase("decode"):
             rounding = _collect(lost, own.numel, block)
             if own.values.dim() == 1:
                 rounding = without_padding(rounding, own.numel)
             delivered = delivered_of(own, [nonzero(rounding)])
-            stripes = [part for part in totals if isinstance(part, Sparse)]
-            total = total_of(_collect(stripes, own.numel, block), own.numel, ctx)
-            return Reduced(total, delivered)
+            rows = _collect(_sparse(totals), own.numel, block)
+            return Reduced(total_of(rows, own.numel, ctx), delivered)
 
 
 def _to_rows(own: Sparse, block: int) -> Sparse:
@@ -86,8 +63,8 @@ def _deal(rows: Sparse, size: int) -> list[Sparse]:
     stripes = []
     for rank in range(size):
         mine = (rows.indices % size == rank).nonzero().flatten()
-        numel = _stripe_length(rows.rows, rank, size) * rows.width
-        stripes.append(Sparse(rows.indices[mine] // size, rows.values[mine], numel))
+        length = block_count(rows.rows - rank, size)  # of the stripe
+        stripes.append(Sparse(rows.indices[mine] // size, rows.values[mine], length * rows.width))
     return stripes
 
 
@@ -99,8 +76,9 @@ def _collect(stripes: list[Sparse], numel: int, block: int) -> Sparse:
     return Sparse(blocks, rows, block_count(numel, block) * block, ordered=False).sorted()
 
 
-def _sum_rows(parts: list[Sparse]) -> Sparse:
+def _sum_rows(everyones: list[Selection]) -> Sparse:
     """The union of the parts' rows, added in rank order."""
+    parts = _sparse(everyones)
     indices, place = torch.unique(torch.cat([part.indices for part in parts]), return_inverse=True)
     rows = parts[0].values.new_zeros(indices.numel(), parts[0].width)
     places = place.split([part.count for part in parts])
@@ -109,5 +87,6 @@ def _sum_rows(parts: list[Sparse]) -> Sparse:
     return Sparse(indices, rows, parts[0].numel)
 
 
-def _stripe_length(blocks: int, rank: int, size: int) -> int:
-    return (blocks - rank + size - 1) // size
+def _sparse(parts: list[Selection]) -> list[Sparse]:
+    """Parts of blocks are sparse, whatever the codec."""
+    return [part for part in parts if isinstance(part, Sparse)]

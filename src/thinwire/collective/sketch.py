@@ -5,14 +5,7 @@ from dataclasses import dataclass
 from thinwire.collective._blocks import total_of
 from thinwire.collective.touched import agree
 from thinwire.settings import check_integer
-from thinwire.types import (
-    AnyCodec,
-    Collective,
-    ExchangeContext,
-    LinearCodec,
-    Reduced,
-    Selection,
-)
+from thinwire.types import AnyCodec, Collective, ExchangeContext, LinearCodec, Reduced, Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +17,9 @@ class SketchAllReduce(Collective):
     2·(P-1)/P of λ times the union's values; `UnionAllReduce` sends 2·(P-1)/P of the values
     themselves, without error. So from λ = 1 on, the sketch has noise and saves nothing.
 
-    The sum is unbiased, not exact. `delivered` is the selection as it was: what is noise in the
-    sum is no rank's to keep, and fed back it would grow without bound (see `CountSketch`). So what
-    the ranks delivered adds up to the sum's mean over all hashes, not to the sum itself.
+    The sum is unbiased, not exact. `delivered` is the selection as it was: the noise of the sum is
+    not fed back, since it would grow without bound (see `CountSketch`). So what the ranks delivered
+    adds up to the sum's mean over all hashes, not to the sum itself.
 
     Deviations: the payload's size comes from the union, where the paper takes the local count,
     which ranks do not share; and large bitmaps give way to lists of blocks (`touched`).

@@ -1,23 +1,16 @@
 """SparCML (Renggli et al., SC 2019): sparse reduce-scatter and allgather, dense where filled in."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import torch
 from torch import Tensor
 
 from thinwire.collective._owners import delivered_of, reduce_by_owner
+from thinwire.collective.oktopk.regions import Regions
 from thinwire.kernels.merge import merge_all
 from thinwire.settings import check_range
-from thinwire.types import (
-    AnyCodec,
-    Codec,
-    Collective,
-    ExchangeContext,
-    Reduced,
-    Selection,
-    Sparse,
-)
+from thinwire.types import AnyCodec, Codec, Collective, ExchangeContext, Reduced, Selection, Sparse
 
 _SAMPLE = 4096  # values, to see what a codec makes of one
 
@@ -46,22 +39,14 @@ class SparCML(Collective):
 
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)
-        bytes_codec = codec
         own = s.sorted().elements() if isinstance(s, Sparse) else s
         numel = own.numel if isinstance(own, Sparse) else own.numel()
-        bounds = [numel * r // ctx.comm.size for r in range(ctx.comm.size + 1)]
-
-        def add_up(parts: list[Selection]) -> tuple[Selection, Tensor]:
-            with ctx.phase("decode"):
-                total = _sum(parts)
-            with ctx.phase("encode"):
-                return self._shorter(total, bytes_codec, ctx)
-
-        totals, lost = reduce_by_owner(_cut(own, bounds), add_up, codec, ctx)
+        regions = Regions(tuple(numel * r // ctx.comm.size for r in range(ctx.comm.size + 1)))
+        parts = _cut(own, regions)
+        totals, lost = reduce_by_owner(parts, _sum, codec, ctx, self._shorter)
         with ctx.phase("decode"):
-            placed = [_shift(part, low, numel) for part, low in zip(lost, bounds, strict=False)]
-            delivered = delivered_of(own, placed)
-            return Reduced(_join(totals, bounds, ctx), delivered)
+            delivered = delivered_of(own, [regions.join(enumerate(lost))])
+            return Reduced(_join(totals, regions, ctx), delivered)
 
     def goes_dense(
         self, count: float, numel: float, sparse_bytes: float, dense_bytes: float
@@ -93,16 +78,11 @@ def _dense_bytes(total: Sparse, codec: Codec, ctx: ExchangeContext) -> float:
     return empty + (codec.encode(sample, ctx).numel() - empty) / sample.numel() * total.numel
 
 
-def _cut(s: Selection, bounds: list[int]) -> list[Selection]:
+def _cut(s: Selection, regions: Regions) -> Sequence[Selection]:
     """The selection's part in each region, counted from the region's start."""
-    regions = list(pairwise(bounds))
-    if not isinstance(s, Sparse):
-        return [s[low:high] for low, high in regions]
-    cuts = torch.searchsorted(s.indices, torch.tensor(bounds, device=s.indices.device)).tolist()
-    return [
-        Sparse(s.indices[start:end] - low, s.values[start:end], high - low)
-        for (low, high), (start, end) in zip(regions, pairwise(cuts), strict=True)
-    ]
+    if isinstance(s, Sparse):
+        return regions.cut(s)
+    return [s[low:high] for low, high in pairwise(regions.edges)]
 
 
 def _sum(parts: list[Selection]) -> Selection:
@@ -119,27 +99,15 @@ def _sum(parts: list[Selection]) -> Selection:
     return total
 
 
-def _join(totals: list[Selection], bounds: list[int], ctx: ExchangeContext) -> Selection:
+def _join(totals: list[Selection], regions: Regions, ctx: ExchangeContext) -> Selection:
     """The regions side by side: dense if one of them is."""
-    numel = bounds[-1]
-    sparse = [
-        _shift(total, low, numel)
-        for total, low in zip(totals, bounds, strict=False)
-        if isinstance(total, Sparse)
-    ]
-    if len(sparse) == len(totals):
-        indices = torch.cat([part.indices for part in sparse])
-        return Sparse(indices, torch.cat([part.values for part in sparse]), numel)
-    like = next(total for total in totals if not isinstance(total, Sparse))
-    joined = ctx.output(numel, like)
-    for low, total in zip(bounds, totals, strict=False):
-        if not isinstance(total, Sparse):
-            joined[low : low + total.numel()] = total
-    for part in sparse:
-        part.add_to(joined)
+    dense = [total for total in totals if not isinstance(total, Sparse)]
+    if not dense:
+        return regions.join((r, t) for r, t in enumerate(totals) if isinstance(t, Sparse))
+    joined = ctx.output(regions.edges[-1], dense[0])
+    for (low, high), total in zip(pairwise(regions.edges), totals, strict=True):
+        if isinstance(total, Sparse):
+            total.add_to(joined[low:high])
+        else:
+            joined[low:high] = total
     return joined
-
-
-def _shift(part: Sparse, low: int, numel: int) -> Sparse:
-    """A region's part, in the indices of the whole tensor."""
-    return Sparse(part.indices + low, part.values, numel, part.ordered)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any, Self
 
@@ -132,9 +133,9 @@ def _medians(
             seed=0,
             comm=comm,
             density=density,
-            phase=lambda name, spent=spent: _timed(name, spent, device, clock),  # type: ignore[misc]
+            phase=partial(_timed, spent, device, clock),
         )
-        with _timed("feedback", spent, device, clock):
+        with ctx.phase("feedback"):
             max_abs(flat)  # every step looks for NaN and Inf first
         recipe.step(flat, state, ctx)
         taken.append(spent)
@@ -143,7 +144,7 @@ def _medians(
 
 @contextmanager
 def _timed(
-    phase: str, spent: dict[str, float], device: torch.device, clock: Callable[[], float]
+    spent: dict[str, float], device: torch.device, clock: Callable[[], float], phase: str
 ) -> Iterator[None]:
     """Add the time inside to its kind of work, the device's work included."""
     begin = clock()

@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import singledispatch
 from math import ceil
 
-from thinwire.codec import Pair
 from thinwire.codec.sketch import CountSketch
 from thinwire.collective import (
     AllGather,
@@ -80,7 +79,7 @@ def _dense(collective: Dense, codec: AnyCodec, load: Load) -> Pattern:
 
 @pattern.register
 def _allgather(collective: AllGather, codec: AnyCodec, load: Load) -> Pattern:
-    wire = _wire(codec, load, load.k, load.n)
+    wire = _wire(codec, load, load.k)
     return Pattern((to_all(load.workers, wire),), load.k, load.workers * load.k)
 
 
@@ -91,7 +90,7 @@ def _gtopk(collective: GTopK, codec: AnyCodec, load: Load) -> Pattern:
     The longest path has ⌈log2 P⌉ hops each way.
     """
     hops, k = 2 * tree_rounds(load.workers), _survivors(collective.density, load)
-    wire = _wire(codec, load, k, load.n)
+    wire = _wire(codec, load, k)
     mean = 2 * (load.workers - 1) / load.workers * (LENGTH + wire)
     turns = hops * rounds(wire)
     climbed = Stage(turns, turns, mean, hops * (LENGTH + wire))
@@ -102,25 +101,26 @@ def _gtopk(collective: GTopK, codec: AnyCodec, load: Load) -> Pattern:
 @pattern.register
 def _sparcml(collective: SparCML, codec: AnyCodec, load: Load) -> Pattern:
     """A region's sum has the entries of the union in it, or all, whichever is shorter."""
-    assert isinstance(codec, Pair)
+    assert isinstance(codec, Codec)
     workers, region = load.workers, load.n / load.workers
     filled = load.union(load.n, load.k) / workers
     dense, sparse = dense_wire_bytes(codec, region), wire_bytes(codec, filled, region)
     fills = load.dense or collective.goes_dense(filled, region, sparse, dense)
     total = dense if fills else sparse
     part = dense if load.dense else wire_bytes(codec, load.k / workers, region)
-    return Pattern(_owned(workers, part, total), load.k + filled, load.k + workers * filled)
+    stages = to_all(workers, part), to_all(workers, total)  # to the owners, and from them
+    return Pattern(stages, load.k + filled, load.k + workers * filled)
 
 
 @pattern.register
 def _omnireduce(collective: OmniReduce, codec: AnyCodec, load: Load) -> Pattern:
-    assert isinstance(codec, Pair)
+    assert isinstance(codec, Codec)
     workers, block = load.workers, collective.block
     blocks, mine, union = _blocks(load, block)
     part = wire_bytes(codec, mine / workers, blocks / workers, block)
     total = wire_bytes(codec, union / workers, blocks / workers, block)
-    entries = (mine + union / workers) * block, (mine + union) * block
-    return Pattern(_owned(workers, part, total), *entries)
+    stages = to_all(workers, part), to_all(workers, total)  # to the owners, and from them
+    return Pattern(stages, (mine + union / workers) * block, (mine + union) * block)
 
 
 @pattern.register
@@ -150,15 +150,14 @@ def _oktopk(collective: OkTopK, codec: AnyCodec, load: Load) -> Pattern:
 
     Both phases are taken as balanced, which boundaries see to; then a rank sends (P-1)/P of its
     selection and of the survivors: 4k·(P-1)/P words if both are k, where the paper's bound is
-    6k·(P-1)/P. Regions are taken to be n/P
-    wide: where that is near 2^16, some are wider and some not, and raw indices take 4 bytes or 2.
+    6k·(P-1)/P. Regions are taken to be n/P wide: where that is near 2^16, some are wider and some
+    not, and raw indices take 4 bytes or 2. Parts without entries have no bytes.
     """
+    assert isinstance(codec, Codec)
     workers, peers = load.workers, load.workers - 1
-    survivors = _survivors(collective.density, load)
-    part, total = (
-        wire_bytes(_bytes_codec(codec), entries / workers, load.n / workers) * (entries > 0)
-        for entries in (load.k, survivors)
-    )
+    survivors, region = _survivors(collective.density, load), load.n / workers
+    part = wire_bytes(codec, load.k / workers, region) if load.k else 0.0
+    total = wire_bytes(codec, survivors / workers, region) if survivors else 0.0
     split = (
         Stage(1, peers, peers * LENGTH, peers * LENGTH),
         Stage(len(buckets(workers, collective.in_flight)), peers, peers * part, peers * part),
@@ -204,11 +203,6 @@ def exchange_cost(
     return seconds, inside.sent + between.sent / network.node_size, between
 
 
-def _owned(workers: int, part: float, total: float) -> tuple[Stage, ...]:
-    """Parts to their owners, sums to all (`collective._owners.reduce_by_owner`)."""
-    return to_all(workers, part), to_all(workers, total)
-
-
 def _blocks(load: Load, block: int) -> tuple[int, float, float]:
     """How many blocks there are, those that a rank touches, and those that any does."""
     blocks = ceil(load.n / block)
@@ -239,14 +233,7 @@ def _survivors(density: float | None, load: Load) -> float:
     return min(target_count(load.n, density, None), load.union(load.n, load.k))
 
 
-def _wire(codec: AnyCodec, load: Load, count: float, rows: float) -> float:
-    bytes_codec = _bytes_codec(codec)
-    return (
-        dense_wire_bytes(bytes_codec, rows) if load.dense else wire_bytes(bytes_codec, count, rows)
-    )
-
-
-def _bytes_codec(codec: AnyCodec) -> Codec:
-    if not isinstance(codec, Codec):
-        raise RecipeError(f"{codec!r} makes no bytes")
-    return codec
+def _wire(codec: AnyCodec, load: Load, count: float) -> float:
+    """The payload of `count` entries, or of a whole tensor."""
+    assert isinstance(codec, Codec)
+    return dense_wire_bytes(codec, load.n) if load.dense else wire_bytes(codec, count, load.n)

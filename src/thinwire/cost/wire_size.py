@@ -1,4 +1,4 @@
-"""Bytes an entry, by codec and density: found by encoding a sample, not derived.
+"""Bytes per entry, by codec and density: found by encoding a sample, not derived.
 
 Every codec that there is, or will be, is measured by its own bytes, index and value together; the
 γ of DRAGONN's equation counts both. Codecs that send a rank for each value (fits) take log2 of the
@@ -38,11 +38,7 @@ def dense_wire_bytes(codec: Codec, numel: float) -> float:
 
 def alone() -> GroupCommunicator:
     """A group of this rank only, whether or not there are others."""
-    return (
-        GroupCommunicator(members=[dist.get_rank()])
-        if dist.is_initialized()
-        else (GroupCommunicator())
-    )
+    return GroupCommunicator(members=[dist.get_rank()] if dist.is_initialized() else None)
 
 
 @lru_cache(maxsize=4096)

@@ -26,15 +26,7 @@ from thinwire.collective.oktopk.threshold import (
 from thinwire.errors import RecipeError
 from thinwire.kernels.region_reduce import common, region_reduce
 from thinwire.settings import check_choice, check_density, check_integer, check_range
-from thinwire.types import (
-    AnyCodec,
-    Codec,
-    Collective,
-    ExchangeContext,
-    Reduced,
-    Selection,
-    Sparse,
-)
+from thinwire.types import AnyCodec, Codec, Collective, ExchangeContext, Reduced, Selection, Sparse
 
 
 @dataclass(frozen=True, slots=True)
