@@ -32,17 +32,12 @@ def available_memory_gib() -> float | None:
 
 
 def _cpu() -> str:
-    for line in _lines("/proc/cpuinfo"):
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
 
 
 def _memory_gib(field: str) -> float | None:
-    for line in _lines("/proc/meminfo"):
-        if line.startswith(field + ":"):
-            return round(int(line.split()[1]) / 2**20, 1)
-    return None
+    kib = _field("/proc/meminfo", field)
+    return None if kib is None else round(int(kib.split()[0]) / 2**20, 1)
 
 
 def _version(package: str) -> str | None:
@@ -50,6 +45,12 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _field(path: str, name: str) -> str | None:
+    """What the first line of a file says that has this name before a colon."""
+    pairs = (line.partition(":") for line in _lines(path))
+    return next((value.strip() for key, _, value in pairs if key.strip() == name), None)
 
 
 def _lines(path: str) -> list[str]:

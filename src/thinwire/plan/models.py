@@ -57,15 +57,15 @@ def _own_shapes(name: str) -> dict[str, Shape]:
         raise ThinwireError(f"{name!r} must be a function without arguments: {error}") from error
     finally:
         sys.path.remove("")
-    made = make()
-    if isinstance(made, nn.Module):
-        return {n: tuple(p.shape) for n, p in made.named_parameters() if p.requires_grad}
+    model = make()
+    if isinstance(model, nn.Module):
+        return {n: tuple(p.shape) for n, p in model.named_parameters() if p.requires_grad}
     try:
-        shapes = {str(n): tuple(map(int, shape)) for n, shape in made.items()}
+        shapes = {str(n): tuple(map(int, shape)) for n, shape in model.items()}
     except (AttributeError, TypeError, ValueError):
         shapes = {}
     if not shapes:
         raise ThinwireError(
-            f"{name!r} returned {made!r:.80}: an nn.Module or a dict of shapes was due"
+            f"{name!r} returned {model!r:.80}: an nn.Module or a dict of shapes was due"
         )
     return shapes

@@ -13,6 +13,7 @@ from thinwire.report.table import table
 from thinwire.results.file import Row
 
 TITLE = "thinwire: results"
+HOW_TO_READ = "Point at a line, a bar or its name to see it alone; tap to keep it."
 SAVE = "".join(
     f'<button type="button" data-save="{form}" title="Save this figure">{form.upper()}</button>'
     for form in ("svg", "png")
@@ -20,27 +21,25 @@ SAVE = "".join(
 
 
 def report_page(
-    found: Mapping[Kind, list[Row]],
-    drawn: Mapping[Kind, list[Plot]],
+    rows: Mapping[Kind, list[Row]],
+    plots: Mapping[Kind, list[Plot]],
     origins: Mapping[str, Mapping[str, Any]],
 ) -> str:
-    """For each kind of row its figures and its table."""
-    links = "".join(f'<a href="#{kind.name}">{escape(kind.title)}</a>' for kind in found)
+    """For each kind of row its figures and its table; at the end, where each file is from."""
+    links = "".join(f'<a href="#{kind.name}">{escape(kind.title)}</a>' for kind in rows)
     sections = "".join(
         section(
             kind.title,
             f'<p class="faint">{escape(kind.note)}</p>\n'
-            f"{figures(drawn.get(kind, []))}\n{table(kind, rows)}",
+            f"{figures(plots.get(kind, []))}\n{table(kind, members)}",
             kind.name,
         )
-        for kind, rows in found.items()
+        for kind, members in rows.items()
     )
     return document(
         TITLE,
-        ["Point at a line, a bar or its name to see it alone; tap to keep it."]
-        if found
-        else ["There are no rows in these files yet."],
-        f"<nav>{links}</nav>\n{sections}" if len(found) > 1 else sections,
+        [HOW_TO_READ if rows else "There are no rows in these files yet."],
+        f"<nav>{links}</nav>\n{sections}" if len(rows) > 1 else sections,
         [f"{file}: {describe(origin)}" for file, origin in origins.items()],
     )
 

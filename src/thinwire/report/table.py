@@ -8,7 +8,7 @@ from thinwire.format import setting
 from thinwire.report.kinds import Kind
 from thinwire.results.file import Row
 
-# What a reader picks rows by. All other columns are results, or found by the text filter.
+# What a reader picks rows by. All other columns are results; the text filter searches them.
 CHOICES = frozenset(
     ["recipe", "workers", "rate", "n", "density", "model", "overlap", "seed", "op", "impl",
      "device", "part", "codec", "distribution", "file"]

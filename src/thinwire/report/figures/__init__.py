@@ -1,6 +1,7 @@
 """The figures of each kind of row: `draw` makes all that the rows can fill."""
 
 from collections.abc import Iterable, Mapping
+from itertools import count
 
 from thinwire.report.charts.drawing import Plot
 from thinwire.report.charts.palette import looks
@@ -20,20 +21,18 @@ _FIGURES = {
 }
 
 
-def draw(found: Mapping[Kind, list[Row]]) -> dict[Kind, list[Plot]]:
+def draw(rows: Mapping[Kind, list[Row]]) -> dict[Kind, list[Plot]]:
     """By kind; a series has the same look in all figures, and each figure a name of its own."""
-    drawn: dict[Kind, list[Plot]] = {}
-    count = 0
-    for kind, rows in found.items():
-        if kind.name not in _FIGURES:
-            continue
-        look = looks(_series(found, kind.series))
-        drawn[kind] = []
-        for plot in _FIGURES[kind.name](rows, look):
-            count += 1
-            drawn[kind].append(plot.numbered(count))
-    return drawn
+    numbers = count(1)
+    return {
+        kind: [
+            plot.numbered(next(numbers))
+            for plot in _FIGURES[kind.name](members, looks(_names(rows, kind.series)))
+        ]
+        for kind, members in rows.items()
+        if kind.name in _FIGURES
+    }
 
 
-def _series(found: Mapping[Kind, list[Row]], field: str) -> Iterable[str]:
-    return (str(row[field]) for rows in found.values() for row in rows if field in row)
+def _names(rows: Mapping[Kind, list[Row]], series: str) -> Iterable[str]:
+    return (str(row[series]) for members in rows.values() for row in members if series in row)

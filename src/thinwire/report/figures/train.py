@@ -25,9 +25,7 @@ def train_figures(rows: Sequence[Row], look: Mapping[str, Look]) -> Iterator[Plo
         yield from _step_times(panel)
 
 
-def loss_figure(
-    panel: Panel, look: Mapping[str, Look], against: str, title: str | None = None
-) -> Iterator[Plot]:
+def loss_figure(panel: Panel, look: Mapping[str, Look], against: str) -> Iterator[Plot]:
     """One line for each run; a missing loss (diverged) breaks it."""
     lines = [
         Line(series, look[series], [(number(row[against]), number(row["loss"])) for row in run])
@@ -39,7 +37,7 @@ def loss_figure(
     known = [loss for loss in starts if loss]
     word, x = AGAINST[against]
     yield from line_chart(
-        title or panel.title(f"Loss against {word}"),
+        panel.title(f"Loss against {word}"),
         f"loss-against-{word}",
         x,
         Axis("training loss, nats"),
