@@ -3,8 +3,8 @@
 Each lives in a folder of its own. `reference.py` says in plain torch what it computes, on any
 device; `numba.py` and `triton.py`, where there are such files, have the same functions with the
 same arguments, and compute the same bits faster on the CPU and on CUDA. The folder's `__init__.py`
-says what is asked and given, checks it, and asks `implementation` for the function to run: only
-then is Numba or Triton imported.
+documents these functions for all three, checks what they are given, and asks `implementation` for
+the one to run: only then is Numba or Triton imported.
 """
 
 import os

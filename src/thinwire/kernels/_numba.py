@@ -56,6 +56,14 @@ ones = _instruction(lambda builder, word, _: builder.ctpop(word))
 """How many bits of a uint64 are set."""
 
 
+@njit(cache=True, nogil=True)
+def peek(words: Words, start: np.uint64) -> np.uint64:
+    """The 64 bits from bit `start` on; its word and the one after must exist."""
+    word, shift = start >> SIX, start & LOW6
+    bits: np.uint64 = (words[word] >> shift) | ((words[word + ONE] << ONE) << (LOW6 - shift))
+    return bits
+
+
 def offset_of(seed: int) -> np.uint64:
     """What `mix` is given of a seed."""
     return np.uint64(mix_offset(seed))

@@ -3,24 +3,23 @@
 Half-precision targets are added up a block of float32 at a time, which torch converts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numba import carray, njit, types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.kernels import _threads
+from thinwire.kernels._numba import Array, Generator
 from thinwire.types import Sparse, accumulator
 
-Array = NDArray[Any]
 BLOCK = 1 << 16  # elements: 256 KiB of float32, in the second-level cache
 
 
-def _make_pointer(context: Any, address: Any, like: Any) -> tuple[Any, Callable[..., Any]]:
+def _make_pointer(context: Any, address: Any, like: Any) -> Generator:
     pointer: Any = types.CPointer(like.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -73,7 +72,6 @@ def _sum(
 
 
 def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float) -> Tensor:
-    """See the package."""
     table, like = _table(parts)
     target, dtype = out.detach(), accumulator(out.dtype)
 

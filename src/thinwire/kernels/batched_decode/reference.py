@@ -9,7 +9,6 @@ from thinwire.types import Sparse, accumulator
 
 
 def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float) -> Tensor:
-    """See the package."""
     total = torch.zeros_like(out, dtype=accumulator(out.dtype))
     for part in parts:
         Sparse(part.indices, part.values.to(total.dtype), part.numel).add_to(total)

@@ -88,7 +88,6 @@ def _decode(
 
 
 def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float) -> Tensor:
-    """See the package."""
     if not parts:
         return out.zero_()
     numel, device, dtype = out.numel(), out.device, accumulator(out.dtype)

@@ -3,55 +3,62 @@
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.kernels._numba import ones, trailing_zeros
-
-ONE, LOW6, SIX = np.uint64(1), np.uint64(63), np.uint64(6)
+from thinwire.kernels._numba import (
+    LOW6,
+    ONE,
+    SIX,
+    ZERO,
+    Indices,
+    Words,
+    ones,
+    trailing_zeros,
+    words_of,
+)
+from thinwire.kernels.bitmap import words_for
 
 
 @njit(cache=True, nogil=True)
-def _set(positions: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
+def mark(positions: Words, words: Words) -> None:
+    """Set the bit at each of the positions."""
     for p in positions:
         words[p >> SIX] |= ONE << (p & LOW6)
 
 
 @njit(cache=True, nogil=True)
-def _count(words: NDArray[np.uint64]) -> int:
-    total = np.uint64(0)
+def _count(words: Words) -> int:
+    total = ZERO
     for word in words:
         total += ones(word)
     return int(total)
 
 
 @njit(cache=True, nogil=True)
-def _positions(words: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
-    found = 0
+def list_bits(words: Words, out: Indices) -> None:
+    """The positions of the bits that are set, for all of which `out` has room."""
+    listed = 0
     for w in range(words.size):
         word = words[w]
         while word:
-            out[found] = (w << 6) + np.int64(trailing_zeros(word))
+            out[listed] = (w << 6) + np.int64(trailing_zeros(word))
             word &= word - ONE
-            found += 1
+            listed += 1
 
 
 def set_bits(positions: Tensor, size: int) -> Tensor:
-    """See the package."""
-    words = torch.zeros((size + 63) // 64, dtype=torch.int64)
-    _set(positions.numpy().view(np.uint64), words.numpy().view(np.uint64))
+    words = torch.zeros(words_for(size), dtype=torch.int64)
+    mark(words_of(positions), words_of(words))
     return words
 
 
 def count_bits(words: Tensor) -> int:
-    """See the package."""
-    return int(_count(words.numpy().view(np.uint64)))
+    return int(_count(words_of(words)))
 
 
 def positions(words: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """See the package."""
     out = torch.empty(count, dtype=torch.int64)
     found = count_bits(words)
     if found == count:
-        _positions(words.numpy().view(np.uint64), out.numpy())
+        list_bits(words_of(words), out.numpy())
     return out, torch.tensor(found)

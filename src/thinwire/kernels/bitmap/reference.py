@@ -5,7 +5,6 @@ from torch import Tensor
 
 
 def set_bits(positions: Tensor, size: int) -> Tensor:
-    """See the package."""
     bits = positions.new_zeros(((size + 63) // 64 * 8, 8), dtype=torch.uint8)
     bits.view(-1).index_fill_(0, positions, 1)
     shifts = torch.arange(8, dtype=torch.uint8, device=positions.device)
@@ -19,12 +18,10 @@ def _spread(words: Tensor) -> Tensor:
 
 
 def count_bits(words: Tensor) -> int:
-    """See the package."""
     return int(_spread(words).sum(dtype=torch.int64))
 
 
 def positions(words: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """See the package."""
     found = _spread(words).nonzero().view(-1)
     listed = found if found.numel() == count else found.new_zeros(count)
     return listed, torch.tensor(found.numel(), device=words.device)

@@ -125,7 +125,6 @@ def _counts(marks: Tensor) -> Tensor:
 
 
 def set_bits(positions: Tensor, size: int) -> Tensor:
-    """See the package."""
     words = zeroed(size, positions.device)
     if positions.numel():
         grid = (triton.cdiv(positions.numel(), SET),)
@@ -134,12 +133,10 @@ def set_bits(positions: Tensor, size: int) -> Tensor:
 
 
 def count_bits(words: Tensor) -> int:
-    """See the package."""
     return int(_counts(words.view(torch.int32)).sum())
 
 
 def positions(words: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """See the package."""
     return listed(words, count)
 
 

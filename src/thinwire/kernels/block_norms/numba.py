@@ -33,7 +33,7 @@ def _norms(
 
 
 def block_norms(x: Tensor, block: int, addend: Addend | None = None) -> Tensor:
-    """See the package. Every thread has whole blocks."""
+    """Every thread has whole blocks."""
     norms = torch.empty(-(-x.numel() // block), dtype=x.dtype)
     flat, added = view(x), summands(x, addend)
     _threads.run(

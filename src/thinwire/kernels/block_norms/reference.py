@@ -17,7 +17,6 @@ def norms_in(x: Tensor, block: int, dtype: torch.dtype) -> Tensor:
 
 
 def block_norms(x: Tensor, block: int, addend: Addend | None = None) -> Tensor:
-    """See the package."""
     if addend:
         addend.add_to(x)
     return norms_in(x, block, torch.float64 if x.is_cuda else x.dtype)

@@ -30,7 +30,6 @@ def _norms(x, grad, norms, numel, block, BLOCKS: tl.constexpr, WIDTH: tl.constex
 
 
 def block_norms(x: Tensor, block: int, addend: Addend | None = None) -> Tensor:
-    """See the package."""
     if addend and (addend.velocity is not None or addend.grad.dtype != x.dtype):
         addend.add_to(x)  # in the kernel, other loads would change the order of the sums
         addend = None

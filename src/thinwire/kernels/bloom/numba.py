@@ -3,29 +3,28 @@
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.kernels._numba import mix, offset_of
+from thinwire.kernels._numba import LOW6, ONE, SIX, Array, Indices, Words, mix, offset_of, words_of
+from thinwire.kernels.bitmap import words_for
 from thinwire.kernels.bloom.filter import Filter, drawn_order
 
-ZERO, ONE, SIX, LOW6 = np.uint64(0), np.uint64(1), np.uint64(6), np.uint64(63)
 HALF, LOW32 = np.uint64(32), np.uint64((1 << 32) - 1)
 UNASKED = 4  # bits that are looked at before it is asked whether all were set
 CHUNK = 1 << 20
 
 
 @njit(cache=True, nogil=True)
-def _insert(
-    rows: NDArray[np.uint64],
-    offset: np.uint64,
-    size: np.uint64,
-    hashes: int,
-    words: NDArray[np.uint64],
-) -> None:
+def _hashes(row: np.uint64, offset: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """The two numbers of a row."""
+    mixed = mix(row, offset)
+    return mixed & LOW32, (mixed >> HALF) | ONE
+
+
+@njit(cache=True, nogil=True)
+def _insert(rows: Words, offset: np.uint64, size: np.uint64, hashes: int, words: Words) -> None:
     for row in rows:
-        mixed = mix(row, offset)
-        a, b = mixed & LOW32, (mixed >> HALF) | ONE
+        a, b = _hashes(row, offset)
         for _ in range(hashes):
             bit = (a * size) >> HALF
             words[bit >> SIX] |= ONE << (bit & LOW6)
@@ -33,30 +32,30 @@ def _insert(
 
 
 @njit(cache=True, nogil=True)
+def _is_set(words: Words, a: np.uint64, size: np.uint64) -> np.uint64:
+    """In its lowest bit, whether that of hash `a` is set."""
+    bit = (a * size) >> HALF
+    word: np.uint64 = words[bit >> SIX] >> (bit & LOW6)
+    return word
+
+
+@njit(cache=True, nogil=True)
 def _positives(
-    first: int,
-    last: int,
-    offset: np.uint64,
-    size: np.uint64,
-    hashes: int,
-    words: NDArray[np.uint64],
-    out: NDArray[np.int64],
-) -> int:
+    first: int, last: int, offset: np.uint64, size: np.uint64, hashes: int, words: Words,
+    out: Indices,
+) -> int:  # fmt: skip
     """Half of the bits are set, so that asking after each would be a guess for the processor."""
     found = 0
     unasked = min(UNASKED, hashes)
     for row in range(first, last):
-        mixed = mix(np.uint64(row), offset)
-        a, b = mixed & LOW32, (mixed >> HALF) | ONE
+        a, b = _hashes(np.uint64(row), offset)
         held = ONE
         for _ in range(unasked):
-            bit = (a * size) >> HALF
-            held &= words[bit >> SIX] >> (bit & LOW6)
+            held &= _is_set(words, a, size)
             a = (a + b) & LOW32
         turn = unasked
         while held and turn < hashes:
-            bit = (a * size) >> HALF
-            held &= words[bit >> SIX] >> (bit & LOW6)
+            held &= _is_set(words, a, size)
             a = (a + b) & LOW32
             turn += 1
         if held:
@@ -66,16 +65,10 @@ def _positives(
 
 
 @njit(cache=True, nogil=True)
-def _probes(
-    rows: NDArray[np.uint64],
-    offset: np.uint64,
-    size: np.uint64,
-    out: NDArray[np.int64],
-) -> None:
+def _probes(rows: Words, offset: np.uint64, size: np.uint64, out: Indices) -> None:
     """Each row's bits, each bit once: repeats are -1."""
     for i in range(rows.size):
-        mixed = mix(rows[i], offset)
-        a, b = mixed & LOW32, (mixed >> HALF) | ONE
+        a, b = _hashes(rows[i], offset)
         for turn in range(out.shape[1]):
             bit = np.int64((a * size) >> HALF)
             for before in range(turn):
@@ -87,19 +80,17 @@ def _probes(
 
 
 @njit(cache=True, nogil=True)
-def _group(bits: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _group(bits: Indices, size: int) -> tuple[Indices, Indices]:
     """Where each bit's positives begin in one array, and that array, in the order of `bits`."""
     starts = np.zeros(size + 1, dtype=np.int64)
-    for row in range(bits.shape[0]):
-        for turn in range(bits.shape[1]):
-            if bits[row, turn] >= 0:
-                starts[bits[row, turn] + 1] += 1
+    for bit in bits.flat:
+        if bit >= 0:
+            starts[bit + 1] += 1
     starts = np.cumsum(starts)
     free = starts[:-1].copy()
     members = np.empty(starts[-1], dtype=np.int64)
     for row in range(bits.shape[0]):
-        for turn in range(bits.shape[1]):
-            bit = bits[row, turn]
+        for bit in bits[row]:
             if bit >= 0:
                 members[free[bit]] = row
                 free[bit] += 1
@@ -107,13 +98,7 @@ def _group(bits: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArr
 
 
 @njit(cache=True, nogil=True)
-def _resolve(
-    starts: NDArray[np.int64],
-    members: NDArray[np.int64],
-    sets: NDArray[np.int64],
-    count: int,
-    chosen: NDArray[np.bool_],
-) -> None:
+def _resolve(starts: Indices, members: Indices, sets: Indices, count: int, chosen: Array) -> None:
     ends = starts[1:].copy()
     starts = starts[:-1].copy()
     total, active = 0, sets.size
@@ -135,16 +120,13 @@ def _resolve(
 
 
 def insert(rows: Tensor, size: int, hashes: int, salt: int) -> Tensor:
-    """See the package."""
-    words = torch.zeros((size + 63) // 64, dtype=torch.int64)
-    view = words.numpy().view(np.uint64)
-    _insert(rows.numpy().view(np.uint64), offset_of(salt), np.uint64(size), hashes, view)
+    words = torch.zeros(words_for(size), dtype=torch.int64)
+    _insert(words_of(rows), offset_of(salt), np.uint64(size), hashes, words_of(words))
     return words
 
 
 def positives(filter: Filter, rows: int, limit: int) -> Tensor:
-    """See the package."""
-    words, offset, size = filter.words.numpy().view(np.uint64), *_numbers(filter)
+    words, offset, size = words_of(filter.words), *_numbers(filter)
     found: list[Tensor] = []
     total = 0
     chunk = np.empty(min(rows, CHUNK), dtype=np.int64)
@@ -159,10 +141,9 @@ def positives(filter: Filter, rows: int, limit: int) -> Tensor:
 
 
 def resolve(filter: Filter, found: Tensor, count: int) -> Tensor:
-    """See the package."""
     in_order = found[drawn_order(found, filter.salt)]
     bits = np.empty((found.numel(), filter.hashes), dtype=np.int64)
-    _probes(in_order.numpy().view(np.uint64), *_numbers(filter), bits)
+    _probes(words_of(in_order), *_numbers(filter), bits)
     starts, members = _group(bits, filter.size)
     sizes = np.diff(starts)
     sets = np.argsort(sizes, kind="stable")

@@ -20,12 +20,11 @@ def probes(rows: Tensor, size: int, hashes: int, salt: int) -> Tensor:
 
 
 def insert(rows: Tensor, size: int, hashes: int, salt: int) -> Tensor:
-    """See the package."""
     return bitmap.set_bits(probes(rows, size, hashes, salt).view(-1), size)
 
 
 def positives(filter: Filter, rows: int, limit: int) -> Tensor:
-    """See the package. A row is out at the first of its bits that is not set."""
+    """A row is out at the first of its bits that is not set."""
     found: list[Tensor] = []
     total = 0
     for start in range(0, rows if filter.size else 0, _CHUNK):

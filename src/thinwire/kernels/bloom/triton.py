@@ -72,7 +72,6 @@ def _ask(
 
 
 def insert(rows: Tensor, size: int, hashes: int, salt: int) -> Tensor:
-    """See the package."""
     words = zeroed(size, rows.device)
     if rows.numel():
         grid = (triton.cdiv(rows.numel(), INSERTED),)
@@ -82,7 +81,7 @@ def insert(rows: Tensor, size: int, hashes: int, salt: int) -> Tensor:
 
 
 def positives(filter: Filter, rows: int, limit: int) -> Tensor:
-    """See the package. Of more than `limit`, one more is listed."""
+    """Of more than `limit`, one more is listed."""
     found: list[Tensor] = []
     room = limit + 1
     for start in range(0, rows if filter.size else 0, CHUNK):

@@ -15,7 +15,7 @@ SEED = 0x7468696E  # "thin": any constant that keeps mix64(0) from being 0
 
 
 def checksum(words: Tensor, first: int = 0) -> Tensor:
-    """See the package. Integer sums wrap, so that the order of summation does not matter."""
+    """Integer sums wrap, so that the order of summation does not matter."""
     positions = torch.arange(first, first + words.numel(), device=words.device)
     folded = words ^ ((words >> 32) & 0xFFFFFFFF)
     return (folded * (mix64(positions, SEED) | 1)).sum()

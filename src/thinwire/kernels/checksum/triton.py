@@ -22,7 +22,6 @@ def _add_up(words, total, count, first, offset, BLOCK: tl.constexpr):
 
 
 def checksum(words: Tensor, first: int = 0) -> Tensor:
-    """See the package."""
     total = torch.zeros((), dtype=torch.int64, device=words.device)
     if words.numel():
         grid = (triton.cdiv(words.numel(), BLOCK),)

@@ -26,7 +26,6 @@ def norms_of(rows: Tensor, norm: Norm) -> Tensor:
 def to_levels(
     values: Tensor, chunk: int, norm: Norm, levels: int, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """See the package."""
     rows = in_chunks(values, chunk)
     norms = norms_of(rows, norm)
     heights = shares(rows, norms).view(-1)[: values.numel()]
@@ -37,7 +36,6 @@ def to_levels(
 def from_levels(
     packed: Tensor, scales: Tensor, count: int, chunk: int, bits: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """See the package."""
     codes = unpack_bits(packed, count, bits)
     levels = (1 << (bits - 1)) - 1
     sound = (codes <= 2 * levels).all() & ~(scales < 0).any()
@@ -47,7 +45,6 @@ def from_levels(
 
 
 def to_points(values: Tensor, chunk: int, bits: int, seed: int | None) -> tuple[Tensor, Tensor]:
-    """See the package."""
     rows = in_chunks(values, chunk)
     _, sent, codes = points_of(rows, values.numel(), bits, seed)
     return sent, codes.view(-1)[: values.numel()]
@@ -74,7 +71,6 @@ def points_of(
 def from_points(
     packed: Tensor, scales: Tensor, count: int, chunk: int, bits: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """See the package."""
     codes = unpack_bits(packed, count, bits)
     points = _grid(bits, packed.device).to(dtype).index_select(0, codes)
     return points.mul_(each_value(scales, chunk, count)), ~(scales < 0).any()

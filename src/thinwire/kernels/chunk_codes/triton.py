@@ -189,7 +189,6 @@ def _fits(values: Tensor, chunk: int) -> bool:
 def to_levels(
     values: Tensor, chunk: int, norm: Norm, levels: int, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """See the package."""
     if not _fits(values, chunk):
         return reference.to_levels(values, chunk, norm, levels, seed)
     chunk, rows, lanes = _shape(values, chunk)
@@ -202,7 +201,6 @@ def to_levels(
 
 
 def to_points(values: Tensor, chunk: int, bits: int, seed: int | None) -> tuple[Tensor, Tensor]:
-    """See the package."""
     if not _fits(values, chunk):
         return reference.to_points(values, chunk, bits, seed)
     chunk, rows, lanes = _shape(values, chunk)
@@ -235,12 +233,10 @@ def _from_codes(
 def from_levels(
     packed: Tensor, scales: Tensor, count: int, chunk: int, bits: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """See the package."""
     return _from_codes(packed, scales, count, chunk, bits, dtype, True)
 
 
 def from_points(
     packed: Tensor, scales: Tensor, count: int, chunk: int, bits: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """See the package."""
     return _from_codes(packed, scales, count, chunk, bits, dtype, False)

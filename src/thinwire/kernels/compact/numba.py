@@ -114,7 +114,6 @@ def _compact(
 
 
 def compact(x: Tensor, threshold: Tensor, capacity: int, addend: Addend | None = None) -> Found:
-    """See the package."""
     indices, values = torch.empty(capacity, dtype=torch.int64), torch.empty(capacity, dtype=x.dtype)
     return compact_into(indices, values, x, threshold, addend)
 

@@ -13,7 +13,6 @@ def passing(x: Tensor, threshold: Tensor) -> Tensor:
 
 
 def compact(x: Tensor, threshold: Tensor, capacity: int, addend: Addend | None = None) -> Found:
-    """See the package."""
     if addend:
         addend.add_to(x)
     everything = passing(x, threshold)

@@ -85,7 +85,6 @@ def _list(
 
 
 def compact(x: Tensor, threshold: Tensor, capacity: int, addend: Addend | None = None) -> Found:
-    """See the package."""
     rows = rows_of(x, WARPS)
     tiles = max(1, triton.cdiv(x.numel(), rows * ROW.value))
     words = torch.empty(tiles * (rows + 1), dtype=torch.int32, device=x.device)

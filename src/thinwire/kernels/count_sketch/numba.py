@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.kernels import _threads
-from thinwire.kernels._numba import in_range, mix, offset_of
+from thinwire.kernels._numba import ONE, Array, Words, in_range, mix, offset_of
 
-Array = NDArray[Any]
-
-ONE = np.uint64(1)
 PIECE = 4096  # elements
 
 
@@ -93,14 +89,9 @@ def _recover(
 
 
 def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int) -> Tensor:
-    """See the package."""
     table = torch.zeros(rows, buckets, dtype=values.dtype)
-    at, x, out, offsets = (
-        indices.numpy(),
-        values.detach().numpy(),
-        table.numpy(),
-        _offsets(seed, rows),
-    )
+    at, x, out = indices.numpy(), values.detach().numpy(), table.numpy()
+    offsets = _offsets(seed, rows)
 
     def work(_: int, first: int, end: int) -> None:
         for row in range(first, end):
@@ -111,7 +102,6 @@ def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int)
 
 
 def recover(table: Tensor, numel: int, seed: int, decode: str) -> Tensor:
-    """See the package."""
     found = torch.empty(numel, dtype=table.dtype)
     x, out, offsets = table.numpy(), found.numpy(), _offsets(seed, table.shape[0])
     inverse = out.dtype.type(1 / table.shape[0])
@@ -129,6 +119,6 @@ def _shares(rows: int) -> list[tuple[int, int]]:
     return [(rows * i // count, rows * (i + 1) // count) for i in range(count)]
 
 
-def _offsets(seed: int, rows: int) -> NDArray[np.uint64]:
+def _offsets(seed: int, rows: int) -> Words:
     """What `rng.mix64` adds for the seed of each row."""
     return np.array([offset_of(seed + row) for row in range(rows)])

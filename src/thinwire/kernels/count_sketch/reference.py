@@ -7,7 +7,6 @@ from thinwire.rng import hash_to_range, mix64
 
 
 def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int) -> Tensor:
-    """See the package."""
     table = values.new_zeros(rows, buckets)
     for row in range(rows):
         signed = torch.where(_negative(indices, seed + row), -values, values)
@@ -16,7 +15,6 @@ def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int)
 
 
 def recover(table: Tensor, numel: int, seed: int, decode: str) -> Tensor:
-    """See the package."""
     rows, buckets = table.shape
     indices = torch.arange(numel, device=table.device)
     estimates = table.new_empty(rows, numel)

@@ -89,7 +89,6 @@ def _recover(table, offsets, inverse, out, numel, buckets, ROWS: tl.constexpr, B
 
 
 def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int) -> Tensor:
-    """See the package."""
     table = torch.empty(rows, buckets, dtype=values.dtype, device=values.device)
     bucket_of = torch.empty(indices.numel(), dtype=torch.int32, device=values.device)
     edges = torch.arange(buckets + 1, dtype=torch.int32, device=values.device)
@@ -108,7 +107,6 @@ def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int)
 
 
 def recover(table: Tensor, numel: int, seed: int, decode: str) -> Tensor:
-    """See the package."""
     rows, buckets = table.shape
     out = torch.empty(numel, dtype=table.dtype, device=table.device)
     offsets = torch.tensor([mix_offset(seed + row) for row in range(rows)], device=table.device)

@@ -3,24 +3,25 @@
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.kernels._numba import trailing_zeros
+from thinwire.kernels._numba import (
+    LOW6,
+    ONE,
+    SIX,
+    WORD,
+    ZERO,
+    Words,
+    peek,
+    trailing_zeros,
+    words_of,
+)
+from thinwire.kernels.bitmap import words_for
 from thinwire.kernels.bitmap.numba import count_bits
-
-# Numba makes a float of uint64 with int64: every operand is a uint64.
-ZERO, ONE, SIX = np.uint64(0), np.uint64(1), np.uint64(6)
-LOW6, WORD = np.uint64(63), np.uint64(64)
 
 
 @njit(cache=True, nogil=True)
-def _split(
-    numbers: NDArray[np.uint64],
-    low_bits: np.uint64,
-    low: NDArray[np.uint64],
-    high: NDArray[np.uint64],
-) -> None:
+def _split(numbers: Words, low_bits: np.uint64, low: Words, high: Words) -> None:
     mask = (ONE << low_bits) - ONE
     window, held, filled = ZERO, ZERO, 0
     word, at = ZERO, ZERO
@@ -46,12 +47,7 @@ def _split(
 
 
 @njit(cache=True, nogil=True)
-def _join(
-    low: NDArray[np.uint64],
-    high: NDArray[np.uint64],
-    low_bits: np.uint64,
-    out: NDArray[np.uint64],
-) -> None:
+def _join(low: Words, high: Words, low_bits: np.uint64, out: Words) -> None:
     mask = (ONE << low_bits) - ONE
     i, start = ZERO, ZERO
     for w in range(high.size):
@@ -60,30 +56,26 @@ def _join(
         while word:
             part = (base + trailing_zeros(word) - i) << low_bits
             word &= word - ONE
-            shift = start & LOW6
-            first, second = low[start >> SIX], low[(start >> SIX) + ONE]
-            out[i] = part | (((first >> shift) | ((second << ONE) << (LOW6 - shift))) & mask)
+            out[i] = part | (peek(low, start) & mask)
             start += low_bits
             i += ONE
 
 
 def split(numbers: Tensor, low_bits: int, high_size: int) -> Tensor:
-    """See the package."""
-    low_end = (numbers.numel() * low_bits + 63) // 64
-    words = torch.zeros(low_end + (high_size + 63) // 64, dtype=torch.int64)
-    view = words.numpy().view(np.uint64)
-    _split(numbers.numpy().view(np.uint64), np.uint64(low_bits), view[:low_end], view[low_end:])
+    low_end = words_for(numbers.numel() * low_bits)
+    words = torch.zeros(low_end + words_for(high_size), dtype=torch.int64)
+    view = words_of(words)
+    _split(words_of(numbers), np.uint64(low_bits), view[:low_end], view[low_end:])
     return words
 
 
 def join(words: Tensor, count: int, low_bits: int) -> tuple[Tensor, Tensor]:
-    """See the package."""
-    low_end = (count * low_bits + 63) // 64
-    view = words.numpy().view(np.uint64)
+    low_end = words_for(count * low_bits)
+    view = words_of(words)
     # A field may look at the word after its last one: with any low bits, that is one of `high`.
     low = view if low_bits else np.zeros(2, np.uint64)
     out = torch.empty(count, dtype=torch.int64)
-    found = count_bits(words[low_end:])
-    if found == count:
-        _join(low, view[low_end:], np.uint64(low_bits), out.numpy().view(np.uint64))
-    return out, torch.tensor(found)
+    ones = count_bits(words[low_end:])
+    if ones == count:
+        _join(low, view[low_end:], np.uint64(low_bits), words_of(out))
+    return out, torch.tensor(ones)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from thinwire.kernels.bitmap import reference as bitmap
+from thinwire.kernels.bitmap import words_for
 
 
 def _places(count: int, low_bits: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -13,11 +14,10 @@ def _places(count: int, low_bits: int, device: torch.device) -> tuple[Tensor, Te
 
 
 def split(numbers: Tensor, low_bits: int, high_size: int) -> Tensor:
-    """See the package."""
     count = numbers.numel()
     word, shift = _places(count, low_bits, numbers.device)
     fields = numbers & ((1 << low_bits) - 1)
-    low = numbers.new_zeros((count * low_bits + 63) // 64 + 2)
+    low = numbers.new_zeros(words_for(count * low_bits) + 2)
     # Fields do not overlap: to add them is to set their bits. What passes the word's end goes on
     # in the next; in two shifts, since one of 64 bits is none.
     low.index_add_(0, word, fields << shift)
@@ -28,8 +28,7 @@ def split(numbers: Tensor, low_bits: int, high_size: int) -> Tensor:
 
 
 def join(words: Tensor, count: int, low_bits: int) -> tuple[Tensor, Tensor]:
-    """See the package."""
-    low_end = (count * low_bits + 63) // 64
+    low_end = words_for(count * low_bits)
     word, shift = _places(count, low_bits, words.device)
     low = torch.cat((words[:low_end], words.new_zeros(2)))
     keep = (1 << low_bits) - 1

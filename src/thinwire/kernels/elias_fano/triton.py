@@ -5,7 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thinwire.kernels.bitmap.triton import listed, set_bit
+from thinwire.kernels.bitmap import words_for
+from thinwire.kernels.bitmap.triton import listed, set_bit, zeroed
 from thinwire.kernels.pack_bits.triton import packed_word
 
 BLOCK = 256
@@ -27,11 +28,9 @@ def _split(numbers, words, count, low_bits, low_end, high, high_size, BLOCK: tl.
 
 
 def split(numbers: Tensor, low_bits: int, high_size: int) -> Tensor:
-    """See the package."""
     count = numbers.numel()
-    low_end = (count * low_bits + 63) // 64
-    total = low_end + (high_size + 63) // 64
-    words = torch.zeros(total, dtype=torch.int64, device=numbers.device)
+    low_end = words_for(count * low_bits)
+    words = zeroed(64 * low_end + high_size, numbers.device)
     if count:
         grid = (triton.cdiv(low_end, BLOCK) + triton.cdiv(count, BLOCK),)
         high = words[low_end:].view(torch.int32)
@@ -40,6 +39,5 @@ def split(numbers: Tensor, low_bits: int, high_size: int) -> Tensor:
 
 
 def join(words: Tensor, count: int, low_bits: int) -> tuple[Tensor, Tensor]:
-    """See the package. Without low bits the fields are empty, wherever they are looked for."""
-    low_end = (count * low_bits + 63) // 64
-    return listed(words[low_end:], count, words, low_bits)
+    """Without low bits the fields are empty, wherever they are looked for."""
+    return listed(words[words_for(count * low_bits) :], count, words, low_bits)

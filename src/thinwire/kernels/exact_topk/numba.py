@@ -69,14 +69,12 @@ def _look_up(candidates: Indices, places: Indices) -> None:
 
 
 def largest(x: Tensor, k: int, guess: Tensor | None = None) -> Largest:
-    """See the package."""
     if guess is not None:
         return largest_of(_candidates(x, k, guess), x, k)
     return _by_sample(x, k)
 
 
 def largest_of(found: Found, x: Tensor, k: int) -> Largest:
-    """See the package."""
     return _among(found, k) or _by_sample(x, k)
 
 

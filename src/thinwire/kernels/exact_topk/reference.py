@@ -6,12 +6,10 @@ from thinwire.kernels.compact import Found
 
 
 def largest(x: Tensor, k: int, guess: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """See the package."""
     magnitudes, order = x.abs().sort(descending=True, stable=True)  # equals stay in order of index
     indices = order[:k].sort().values
     return indices, x[indices], magnitudes[k - 1]
 
 
 def largest_of(found: Found, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """See the package."""
     return largest(x, k)

@@ -218,7 +218,6 @@ def _programs(x: Tensor) -> int:
 
 
 def largest_of(found: Found, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """See the package."""
     programs = _programs(x)
     most = triton.next_power_of_2(programs)
     # The arrivals, two counts a program, and a histogram a round: some rounds come twice.
@@ -250,7 +249,6 @@ def largest_of(found: Found, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]
 
 
 def largest(x: Tensor, k: int, guess: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """See the package."""
     if guess is None:
         plan = strided(x.numel(), k)
         if plan is None or x.numel() < SAMPLE_FROM:

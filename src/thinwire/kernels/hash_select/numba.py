@@ -66,7 +66,7 @@ def _overrule(winners: Indices, values: Array, later: Indices, its_values: Array
 def hash_select(
     x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
-    """See the package. Each thread fills slots of its own; later pieces have larger indices."""
+    """Each thread fills slots of its own; later pieces have larger indices."""
     source, added = view(x), summands(x, addend)
     rule = (least(threshold), np.uint64(slots), offset_of(seed))
 

@@ -11,7 +11,6 @@ from thinwire.rng import hash_to_range
 def hash_select(
     x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
-    """See the package."""
     if addend:
         addend.add_to(x)
     writers = passing(x, threshold)

@@ -49,7 +49,6 @@ def _fetch(x, winners, values, slots, BLOCK: tl.constexpr):
 def hash_select(
     x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
-    """See the package."""
     winners = torch.full((slots,), -1, dtype=torch.int64, device=x.device)
     values = torch.empty(slots, dtype=x.dtype, device=x.device)
     rows = rows_of(x, WARPS)

@@ -12,12 +12,10 @@ def _symbols(numbers: Tensor) -> Tensor:
 
 
 def histogram(numbers: Tensor) -> Tensor:
-    """See the package."""
     return torch.bincount(_symbols(numbers), minlength=SYMBOLS)
 
 
 def encode(numbers: Tensor, code: Code, size: int) -> Tensor:
-    """See the package."""
     device = numbers.device
     symbols = _symbols(numbers)
     lengths = torch.from_numpy(code.all_lengths).to(device)[symbols]
@@ -31,9 +29,7 @@ def encode(numbers: Tensor, code: Code, size: int) -> Tensor:
 
 
 def decode(words: Tensor, count: int, code: Code) -> tuple[Tensor, int]:
-    """See the package.
-
-    Every bit could be where a number begins. If one does, it is known where the next one begins;
+    """Every bit could be where a number begins. If one does, it is known where the next one begins;
     following that map 1, 2, 4, … steps at a time finds the beginnings of all numbers from bit 0.
     """
     device, end = words.device, 64 * words.numel()

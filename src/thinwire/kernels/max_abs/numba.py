@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.kernels import _threads
+from thinwire.kernels._numba import Array
 from thinwire.kernels.max_abs import reference
 
-Array = NDArray[Any]
 STREAMS, TURN = 4, 1024  # elements a turn: a page of float32
 _WORDS = {2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
 
@@ -41,7 +40,7 @@ def _max_abs(words: Array, magnitude: Any) -> Any:
 
 
 def max_abs(x: Tensor) -> Tensor:
-    """See the package. What does not lie in one piece torch reads without a copy."""
+    """What does not lie in one piece torch reads without a copy."""
     if not x.is_contiguous():
         return reference.max_abs(x)
     words: Array = x.detach().view(-1).view(_WORDS[x.element_size()]).numpy()

@@ -5,6 +5,6 @@ from torch import Tensor
 
 
 def max_abs(x: Tensor) -> Tensor:
-    """See the package. NaN comes through; the infinity norm would take 15 times as long."""
+    """NaN comes through; the infinity norm would take 15 times as long."""
     low, high = torch.aminmax(x)
     return torch.maximum(-low, high).double()

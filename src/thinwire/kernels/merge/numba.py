@@ -1,22 +1,16 @@
 """Sums of ordered sparse vectors on the CPU: two fingers, one pass."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
-from torch import Tensor
 
+from thinwire.kernels._numba import Array, Indices
 from thinwire.types import Sparse
-
-Indices = NDArray[np.int64]
-Values = NDArray[Any]
 
 
 @njit(cache=True, nogil=True)
 def _merge(
-    a: Indices, a_values: Values, b: Indices, b_values: Values, out: Indices, out_values: Values
+    a: Indices, a_values: Array, b: Indices, b_values: Array, out: Indices, out_values: Array
 ) -> int:
     i, j, at = 0, 0, 0
     nothing = -out_values.dtype.type(0.0)  # x + -0.0 is x, bit for bit
@@ -42,8 +36,8 @@ def _merge(
 
 @njit(cache=True, nogil=True)
 def _split(
-    magnitudes: Values, threshold: float, k: int, indices: Indices, values: Values,
-    kept: Indices, kept_values: Values, rest: Indices, rest_values: Values,
+    magnitudes: Array, threshold: float, k: int, indices: Indices, values: Array,
+    kept: Indices, kept_values: Array, rest: Indices, rest_values: Array,
 ) -> None:  # fmt: skip
     above = 0
     for magnitude in magnitudes:
@@ -62,19 +56,18 @@ def _split(
 
 
 def merge(a: Sparse, b: Sparse) -> Sparse:
-    """See the package."""
     indices = torch.empty(a.count + b.count, dtype=torch.int64)
     values = torch.empty(a.count + b.count, dtype=a.values.dtype)
     count = _merge(
-        _view(a.indices), _view(a.values), _view(b.indices), _view(b.values),
+        a.indices.numpy(), a.values.detach().numpy(), b.indices.numpy(), b.values.detach().numpy(),
         indices.numpy(), values.numpy(),
     )  # fmt: skip
     return Sparse(indices[:count], values[:count], a.numel)
 
 
 def split_top(s: Sparse, k: int) -> tuple[Sparse, Sparse]:
-    """See the package."""
-    magnitudes = np.abs(_view(s.values))
+    values = s.values.detach().numpy()
+    magnitudes = np.abs(values)
     magnitudes[np.isnan(magnitudes)] = np.inf
     threshold = np.partition(magnitudes, s.count - k)[s.count - k]
     kept, rest = (
@@ -82,12 +75,7 @@ def split_top(s: Sparse, k: int) -> tuple[Sparse, Sparse]:
         for count in (k, s.count - k)
     )
     _split(
-        magnitudes, threshold, k, _view(s.indices), _view(s.values),
+        magnitudes, threshold, k, s.indices.numpy(), values,
         kept.indices.numpy(), kept.values.numpy(), rest.indices.numpy(), rest.values.numpy(),
     )  # fmt: skip
     return kept, rest
-
-
-def _view(tensor: Tensor) -> NDArray[Any]:
-    array: NDArray[Any] = tensor.detach().numpy()
-    return array

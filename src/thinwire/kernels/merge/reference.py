@@ -6,7 +6,6 @@ from thinwire.types import Sparse
 
 
 def merge(a: Sparse, b: Sparse) -> Sparse:
-    """See the package."""
     indices, order = torch.cat((a.indices, b.indices)).sort(stable=True)
     values = torch.cat((a.values, b.values))[order]
     repeats = indices[1:] == indices[:-1]  # at most two in a row: one of `a`, then one of `b`
@@ -19,7 +18,6 @@ def merge(a: Sparse, b: Sparse) -> Sparse:
 
 
 def split_top(s: Sparse, k: int) -> tuple[Sparse, Sparse]:
-    """See the package."""
     magnitudes = s.values.abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
     order = magnitudes.sort(descending=True, stable=True).indices
     keep = torch.zeros_like(s.indices, dtype=torch.bool)

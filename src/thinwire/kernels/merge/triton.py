@@ -11,5 +11,4 @@ __all__ = ["merge", "split_top"]
 
 
 def merge(a: Sparse, b: Sparse) -> Sparse:
-    """See the package."""
     return sum_runs((a, b), a.numel, from_zero=False)

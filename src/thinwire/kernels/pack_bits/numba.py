@@ -3,12 +3,14 @@
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
+
+from thinwire.kernels._numba import Array
+from thinwire.kernels.pack_bits import packed_bytes
 
 
 @njit(cache=True, nogil=True)
-def _pack(codes: NDArray[np.int32], bits: int, out: NDArray[np.uint8]) -> None:
+def _pack(codes: Array, bits: int, out: Array) -> None:
     mask = (1 << bits) - 1
     window = np.int64(0)  # the `held` bits that wait: at most 31 + 16
     held, at = 0, 0
@@ -31,7 +33,7 @@ def _pack(codes: NDArray[np.int32], bits: int, out: NDArray[np.uint8]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _unpack(packed: NDArray[np.uint8], bits: int, out: NDArray[np.int32]) -> None:
+def _unpack(packed: Array, bits: int, out: Array) -> None:
     mask = (1 << bits) - 1
     window = np.int64(0)
     held, at = 0, 0
@@ -46,14 +48,12 @@ def _unpack(packed: NDArray[np.uint8], bits: int, out: NDArray[np.int32]) -> Non
 
 
 def pack_bits(codes: Tensor, bits: int) -> Tensor:
-    """See the package."""
-    out = torch.empty((codes.numel() * bits + 7) // 8, dtype=torch.uint8)
+    out = torch.empty(packed_bytes(codes.numel(), bits), dtype=torch.uint8)
     _pack(codes.numpy(), bits, out.numpy())
     return out
 
 
 def unpack_bits(packed: Tensor, count: int, bits: int) -> Tensor:
-    """See the package."""
     out = torch.empty(count, dtype=torch.int32)
     _unpack(packed.numpy(), bits, out.numpy())
     return out

@@ -15,7 +15,6 @@ def _lanes(bits: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def pack_bits(codes: Tensor, bits: int) -> Tensor:
-    """See the package."""
     count = codes.numel()
     groups = pad(codes & ((1 << bits) - 1), (0, -count % 8)).view(-1, 8)
     out = codes.new_zeros((groups.shape[0], bits))
@@ -27,7 +26,6 @@ def pack_bits(codes: Tensor, bits: int) -> Tensor:
 
 
 def unpack_bits(packed: Tensor, count: int, bits: int) -> Tensor:
-    """See the package."""
     groups = pad(packed, (0, -packed.numel() % bits)).view(-1, bits).to(torch.int32)
     out = groups.new_empty((groups.shape[0], 8))
     for lane, first, last, shift in _lanes(bits):

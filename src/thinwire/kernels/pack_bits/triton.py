@@ -61,7 +61,6 @@ def _unpack(packed, codes, count, bits, size, BLOCK: tl.constexpr):
 
 
 def pack_bits(codes: Tensor, bits: int) -> Tensor:
-    """See the package."""
     count = codes.numel()
     words = torch.empty((count * bits + 63) // 64, dtype=torch.int64, device=codes.device)
     if count:
@@ -71,7 +70,6 @@ def pack_bits(codes: Tensor, bits: int) -> Tensor:
 
 
 def unpack_bits(packed: Tensor, count: int, bits: int) -> Tensor:
-    """See the package."""
     codes = torch.empty(count, dtype=torch.int32, device=packed.device)
     if count:
         grid = (triton.cdiv(count, BLOCK),)

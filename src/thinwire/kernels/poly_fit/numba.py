@@ -3,15 +3,13 @@
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 
-Curve = NDArray[np.float64]
-Lengths = NDArray[np.int64]
+from thinwire.kernels._numba import Array, Indices
 
 
 @njit(cache=True, nogil=True)
-def _farthest(curve: Curve, first: int, last: int) -> tuple[float, int]:
+def _farthest(curve: Array, first: int, last: int) -> tuple[float, int]:
     slope = (curve[last] - curve[first]) / (last - first)
     start, best, at = curve[first], -1.0, first
     for i in range(last - first + 1):
@@ -22,7 +20,7 @@ def _farthest(curve: Curve, first: int, last: int) -> tuple[float, int]:
 
 
 @njit(cache=True, nogil=True)
-def _split(curve: Curve, starts: Lengths, least: int) -> int:
+def _split(curve: Array, starts: Indices, least: int) -> int:
     """Fills `starts`, which has room for one more than the pieces, and says how many there are."""
     room = starts.size - 1
     far, at = np.zeros(room), np.zeros(room, np.int64)  # of each piece; 0 if it stays whole
@@ -51,7 +49,7 @@ def _split(curve: Curve, starts: Lengths, least: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _recurrence(points: int, degree: int) -> Curve:
+def _recurrence(points: int, degree: int) -> Array:
     """The b_k from b_1 on, for the polynomials there are."""
     out = np.zeros(min(degree, points - 1))
     for k in range(1, out.size + 1):
@@ -62,7 +60,7 @@ def _recurrence(points: int, degree: int) -> Curve:
 
 
 @njit(cache=True, nogil=True)
-def _project(curve: Curve, lengths: Lengths, out: NDArray[np.float64]) -> None:
+def _project(curve: Array, lengths: Indices, out: Array) -> None:
     start = 0
     for piece in range(lengths.size):
         points = lengths[piece]
@@ -84,7 +82,7 @@ def _project(curve: Curve, lengths: Lengths, out: NDArray[np.float64]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _evaluate(coefficients: NDArray[np.float64], lengths: Lengths, out: Curve) -> None:
+def _evaluate(coefficients: Array, lengths: Indices, out: Array) -> None:
     start = 0
     for piece in range(lengths.size):
         points, row = lengths[piece], coefficients[piece]
@@ -100,21 +98,18 @@ def _evaluate(coefficients: NDArray[np.float64], lengths: Lengths, out: Curve) -
 
 
 def split(curve: Tensor, pieces: int, least: int) -> Tensor:
-    """See the package."""
     starts = np.zeros(pieces + 1, np.int64)
     found = _split(curve.numpy(), starts, least)
     return torch.from_numpy(np.diff(starts[: found + 1]))
 
 
 def project(curve: Tensor, lengths: Tensor, degree: int) -> Tensor:
-    """See the package."""
     out = curve.new_zeros((lengths.numel(), degree + 1))
     _project(curve.numpy(), lengths.numpy(), out.numpy())
     return out
 
 
 def evaluate(coefficients: Tensor, lengths: Tensor) -> Tensor:
-    """See the package."""
     out = coefficients.new_empty(int(lengths.sum()))
     _evaluate(coefficients.numpy(), lengths.numpy(), out.numpy())
     return out

@@ -16,7 +16,6 @@ def _farthest(curve: Tensor, first: int, last: int) -> tuple[float, int]:
 
 
 def split(curve: Tensor, pieces: int, least: int) -> Tensor:
-    """See the package."""
     count = curve.numel()
     starts, known = [0], {}  # the farthest point of each piece that can be cut
     while len(starts) < pieces:
@@ -56,7 +55,6 @@ def _basis(points: int, degree: int, device: torch.device) -> Iterator[tuple[Ten
 
 
 def project(curve: Tensor, lengths: Tensor, degree: int) -> Tensor:
-    """See the package."""
     out = curve.new_zeros((lengths.numel(), degree + 1))
     for row, piece in zip(out, curve.split(lengths.tolist()), strict=True):
         for k, (polynomial, norm) in enumerate(_basis(piece.numel(), degree, curve.device)):
@@ -65,7 +63,6 @@ def project(curve: Tensor, lengths: Tensor, degree: int) -> Tensor:
 
 
 def evaluate(coefficients: Tensor, lengths: Tensor) -> Tensor:
-    """See the package."""
     pieces = []
     for row, points in zip(coefficients, lengths.tolist(), strict=True):
         total = row.new_zeros(points)

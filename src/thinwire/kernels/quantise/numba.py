@@ -3,21 +3,16 @@
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.kernels._numba import mix, offset_of
+from thinwire.kernels._numba import Array, mix, offset_of
 
 LOW_BITS = np.uint64(40)
 GRAIN = 2.0**-24
 
 
 @njit(cache=True, nogil=True)
-def _quantise(
-    heights: NDArray[np.float32] | NDArray[np.float64],
-    offset: np.uint64,
-    out: NDArray[np.int32],
-) -> None:
+def _quantise(heights: Array, offset: np.uint64, out: Array) -> None:
     for i in range(heights.size):
         x = mix(np.uint64(i), offset) >> LOW_BITS
         # The fraction is exact in either width, so that comparing in float64 is as good as any.
@@ -27,7 +22,6 @@ def _quantise(
 
 
 def quantise(heights: Tensor, seed: int) -> Tensor:
-    """See the package."""
     out = torch.empty(heights.numel(), dtype=torch.int32)
     _quantise(heights.numpy(), offset_of(seed), out.numpy())
     return out

@@ -7,7 +7,6 @@ from thinwire.rng import hash_to_unit
 
 
 def quantise(heights: Tensor, seed: int) -> Tensor:
-    """See the package."""
     floor = heights.floor()
     positions = torch.arange(heights.numel(), device=heights.device)
     up = hash_to_unit(positions, seed) < heights - floor

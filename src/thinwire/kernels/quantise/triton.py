@@ -27,7 +27,6 @@ def _quantise(heights, out, count, offset, BLOCK: tl.constexpr):
 
 
 def quantise(heights: Tensor, seed: int) -> Tensor:
-    """See the package."""
     out = torch.empty(heights.numel(), dtype=torch.int32, device=heights.device)
     if heights.numel():
         grid = (triton.cdiv(heights.numel(), BLOCK),)

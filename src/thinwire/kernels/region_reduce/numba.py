@@ -6,32 +6,23 @@ a counter a word and the result itself; ascending parts walk through all three f
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.kernels._numba import ones
+from thinwire.kernels._numba import LOW6, ONE, Array, Indices, Words, ones, words_of
+from thinwire.kernels.bitmap.numba import list_bits, mark
 from thinwire.kernels.region_reduce import reference
 from thinwire.types import Sparse
 
-# Numba makes a float of uint64 with int64: every operand is a uint64.
-ONE, LOW6 = np.uint64(1), np.uint64(63)
 WORDS_FOR_FREE = 1 << 16  # a bitmap of 512 KiB stays in the cache, however few indices there are
 WORDS_AN_INDEX = 16  # beyond so many words to clear and scan for each index, sorting is faster
 
 
 @njit(cache=True, nogil=True)
-def _mark(indices: NDArray[np.int64], bitmap: NDArray[np.uint64]) -> None:
-    for index in indices:
-        bitmap[index >> 6] |= ONE << (np.uint64(index) & LOW6)
-
-
-@njit(cache=True, nogil=True)
-def _count_before(bitmap: NDArray[np.uint64], before: NDArray[np.int64]) -> np.int64:
+def _count_before(bitmap: Words, before: Indices) -> np.int64:
     total = np.int64(0)
     for i in range(bitmap.size):
         before[i] = total
@@ -41,25 +32,7 @@ def _count_before(bitmap: NDArray[np.uint64], before: NDArray[np.int64]) -> np.i
 
 
 @njit(cache=True, nogil=True)
-def _list(bitmap: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
-    at = 0
-    for i in range(bitmap.size):
-        word = bitmap[i]
-        while word:
-            rest = word & (word - ONE)
-            out[at] = (i << 6) + np.int64(ones((word ^ rest) - ONE))
-            at += 1
-            word = rest
-
-
-@njit(cache=True, nogil=True)
-def _add(
-    indices: NDArray[np.int64],
-    values: NDArray[Any],
-    bitmap: NDArray[np.uint64],
-    before: NDArray[np.int64],
-    out: NDArray[Any],
-) -> None:
+def _add(indices: Indices, values: Array, bitmap: Words, before: Indices, out: Array) -> None:
     for i in range(indices.size):
         word = indices[i] >> 6
         lower = (ONE << (np.uint64(indices[i]) & LOW6)) - ONE
@@ -67,9 +40,7 @@ def _add(
 
 
 @njit(cache=True, nogil=True)
-def _common(
-    indices: NDArray[np.int64], others: NDArray[np.int64], out: NDArray[np.int64]
-) -> np.int64:
+def _common(indices: Indices, others: Indices, out: Indices) -> np.int64:
     found, i, j = np.int64(0), 0, 0
     while i < indices.size and j < others.size:
         a, b = indices[i], others[j]
@@ -83,17 +54,16 @@ def _common(
 
 
 def region_reduce(parts: Sequence[Sparse], numel: int) -> Sparse:
-    """See the package."""
     words = numel // 64 + 1
     if words > max(WORDS_FOR_FREE, WORDS_AN_INDEX * sum(part.count for part in parts)):
         return reference.region_reduce(parts, numel)
     bitmap = np.zeros(words, np.uint64)
     before = np.empty(bitmap.size, np.int64)
     for part in parts:
-        _mark(part.indices.numpy(), bitmap)
+        mark(words_of(part.indices), bitmap)
     count = int(_count_before(bitmap, before))
     indices = torch.empty(count, dtype=torch.int64)
-    _list(bitmap, indices.numpy())
+    list_bits(bitmap, indices.numpy())
     values = torch.zeros(count, dtype=parts[0].values.dtype)
     for part in parts:
         _add(part.indices.numpy(), part.values.detach().numpy(), bitmap, before, values.numpy())
@@ -101,7 +71,6 @@ def region_reduce(parts: Sequence[Sparse], numel: int) -> Sparse:
 
 
 def common(indices: Tensor, others: Tensor) -> Tensor:
-    """See the package."""
     out = torch.empty(min(indices.numel(), others.numel()), dtype=torch.int64)
     found = int(_common(indices.numpy(), others.numpy(), out.numpy()))
     return out[:found]

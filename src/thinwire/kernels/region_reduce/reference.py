@@ -13,7 +13,6 @@ from thinwire.types import Sparse
 
 
 def region_reduce(parts: Sequence[Sparse], numel: int) -> Sparse:
-    """See the package."""
     everything = torch.cat([part.indices for part in parts])
     indices, slots = torch.unique(everything, sorted=True, return_inverse=True)
     values = parts[0].values.new_zeros(indices.numel())
@@ -24,7 +23,6 @@ def region_reduce(parts: Sequence[Sparse], numel: int) -> Sparse:
 
 
 def common(indices: Tensor, others: Tensor) -> Tensor:
-    """See the package."""
     if others.numel() == 0:
         return others
     at = torch.searchsorted(others, indices).clamp_(max=others.numel() - 1)

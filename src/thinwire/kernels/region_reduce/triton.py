@@ -77,5 +77,4 @@ def sum_runs(parts: Sequence[Sparse], numel: int, from_zero: bool) -> Sparse:
 
 
 def region_reduce(parts: Sequence[Sparse], numel: int) -> Sparse:
-    """See the package."""
     return sum_runs(parts, numel, from_zero=True)

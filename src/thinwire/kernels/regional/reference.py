@@ -7,7 +7,7 @@ from thinwire.kernels.regional.form import Form
 
 
 def write(indices: Tensor, rows: int, form: Form) -> Tensor:
-    """See the package. searchsorted and not bincount, which makes the host wait for a GPU."""
+    """searchsorted and not bincount, which makes the host wait for a GPU."""
     starts = torch.arange(form.regions(rows), device=indices.device) << form.bits
     ends = torch.searchsorted(indices, starts[1:])
     tally = ends.diff(
@@ -19,7 +19,6 @@ def write(indices: Tensor, rows: int, form: Form) -> Tensor:
 
 
 def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
-    """See the package."""
     table_end = form.regions(rows) * form.tally.itemsize
     tally = body[:table_end].view(form.tally).to(torch.int64)
     offsets = body[table_end:].view(form.offset).to(torch.int64)

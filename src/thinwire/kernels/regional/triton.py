@@ -72,7 +72,6 @@ def _read(
 
 
 def write(indices: Tensor, rows: int, form: Form) -> Tensor:
-    """See the package."""
     count, regions = indices.numel(), form.regions(rows)
     body = torch.empty(form.size(count, rows), dtype=torch.uint8, device=indices.device)
     tally, offsets = _halves(body, regions, form)
@@ -84,7 +83,6 @@ def write(indices: Tensor, rows: int, form: Form) -> Tensor:
 
 
 def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
-    """See the package."""
     regions = form.regions(rows)
     tally, offsets = _halves(body, regions, form)
     indices = torch.empty(count, dtype=torch.int64, device=body.device)

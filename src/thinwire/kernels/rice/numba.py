@@ -3,12 +3,13 @@
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
+
+from thinwire.kernels._numba import Indices
 
 
 @njit(cache=True, nogil=True)
-def _from_indices(indices: NDArray[np.int64], low_bits: int, out: NDArray[np.int64]) -> bool:
+def _from_indices(indices: Indices, low_bits: int, out: Indices) -> bool:
     mask = (np.int64(1) << low_bits) - 1
     before, high, lowest = np.int64(-1), np.int64(0), np.int64(0)
     for i in range(indices.size):
@@ -21,9 +22,7 @@ def _from_indices(indices: NDArray[np.int64], low_bits: int, out: NDArray[np.int
 
 
 @njit(cache=True, nogil=True)
-def _to_indices(
-    numbers: NDArray[np.int64], low_bits: int, rows: int, out: NDArray[np.int64]
-) -> bool:
+def _to_indices(numbers: Indices, low_bits: int, rows: int, out: Indices) -> bool:
     mask = (np.int64(1) << low_bits) - 1
     before, high, sound = np.int64(-1), np.int64(0), True
     for i in range(numbers.size):
@@ -37,12 +36,10 @@ def _to_indices(
 
 
 def from_indices(indices: Tensor, low_bits: int) -> tuple[Tensor, Tensor]:
-    """See the package."""
     out = torch.empty_like(indices)
     return out, torch.tensor(bool(_from_indices(indices.numpy(), low_bits, out.numpy())))
 
 
 def to_indices(numbers: Tensor, low_bits: int, rows: int) -> tuple[Tensor, Tensor]:
-    """See the package."""
     view = numbers.numpy()
     return numbers, torch.tensor(bool(_to_indices(view, low_bits, rows, view)))

@@ -88,10 +88,8 @@ def _run(x: Tensor, low_bits: int, encodes: bool, *rows: int) -> tuple[Tensor, T
 
 
 def from_indices(indices: Tensor, low_bits: int) -> tuple[Tensor, Tensor]:
-    """See the package."""
     return _run(indices, low_bits, True)
 
 
 def to_indices(numbers: Tensor, low_bits: int, rows: int) -> tuple[Tensor, Tensor]:
-    """See the package."""
     return _run(numbers, low_bits, False, rows)

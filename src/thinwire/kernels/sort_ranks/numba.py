@@ -3,17 +3,16 @@
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
+
+from thinwire.kernels._numba import Array
 
 DIGIT = 11
 SLOTS = 1 << DIGIT
 
-Keys = NDArray[np.uint32] | NDArray[np.uint64]
-
 
 @njit(cache=True, nogil=True)
-def _sort(keys: Keys, spare: Keys, order: NDArray[np.int32], other: NDArray[np.int32]) -> bool:
+def _sort(keys: Array, spare: Array, order: Array, other: Array) -> bool:
     """Sorts `keys` with their positions; whether the result lies in `spare` and `other`."""
     swapped = False
     mask = keys.dtype.type(SLOTS - 1)
@@ -39,18 +38,13 @@ def _sort(keys: Keys, spare: Keys, order: NDArray[np.int32], other: NDArray[np.i
 
 
 @njit(cache=True, nogil=True)
-def _place(
-    values: NDArray[np.float32] | NDArray[np.float64],
-    order: NDArray[np.int32],
-    ascending: NDArray[np.float32] | NDArray[np.float64],
-    ranks: NDArray[np.int32],
-) -> None:
+def _place(values: Array, order: Array, ascending: Array, ranks: Array) -> None:
     for place in range(order.size):
         ascending[place] = values[order[place]]
         ranks[order[place]] = place
 
 
-def _keys(values: Tensor) -> Keys:
+def _keys(values: Tensor) -> Array:
     """Unsigned integers in the same order as the values."""
     width = values.element_size() * 8
     signed = torch.int32 if width == 32 else torch.int64
@@ -63,7 +57,6 @@ def _keys(values: Tensor) -> Keys:
 
 
 def sort_ranks(values: Tensor) -> tuple[Tensor, Tensor]:
-    """See the package."""
     keys = _keys(values)
     order = np.arange(keys.size, dtype=np.int32)
     other = np.empty_like(order)

@@ -5,7 +5,6 @@ from torch import Tensor
 
 
 def sort_ranks(values: Tensor) -> tuple[Tensor, Tensor]:
-    """See the package."""
     ascending, order = values.sort(stable=True)
     places = torch.arange(values.numel(), dtype=torch.int32, device=values.device)
     return ascending, torch.empty_like(places).scatter_(0, order, places)

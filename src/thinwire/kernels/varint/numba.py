@@ -3,12 +3,13 @@
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
+
+from thinwire.kernels._numba import Array, Indices
 
 
 @njit(cache=True, nogil=True)
-def _size(numbers: NDArray[np.int64]) -> int:
+def _size(numbers: Indices) -> int:
     size = numbers.size
     for number in numbers:
         while number >= 0x80:
@@ -18,7 +19,7 @@ def _size(numbers: NDArray[np.int64]) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _encode(numbers: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
+def _encode(numbers: Indices, out: Array) -> None:
     at = 0
     for number in numbers:
         while number >= 0x80:
@@ -30,7 +31,7 @@ def _encode(numbers: NDArray[np.int64], out: NDArray[np.uint8]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _count(data: NDArray[np.uint8]) -> int:
+def _count(data: Array) -> int:
     count = 0
     for byte in data:
         count += byte < 0x80
@@ -38,7 +39,7 @@ def _count(data: NDArray[np.uint8]) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _decode(data: NDArray[np.uint8], out: NDArray[np.int64]) -> bool:
+def _decode(data: Array, out: Indices) -> bool:
     at = 0
     for i in range(out.size):
         byte = np.int64(data[at])
@@ -58,14 +59,12 @@ def _decode(data: NDArray[np.uint8], out: NDArray[np.int64]) -> bool:
 
 
 def encode(numbers: Tensor) -> Tensor:
-    """See the package."""
     out = torch.empty(_size(numbers.numpy()), dtype=torch.uint8)
     _encode(numbers.numpy(), out.numpy())
     return out
 
 
 def decode(data: Tensor) -> tuple[Tensor, bool]:
-    """See the package."""
     view = data.numpy()
     out = torch.empty(_count(view), dtype=torch.int64)
     return out, bool(_decode(view, out.numpy()))

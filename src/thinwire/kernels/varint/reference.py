@@ -5,7 +5,6 @@ from torch import Tensor
 
 
 def encode(numbers: Tensor) -> Tensor:
-    """See the package."""
     lengths = torch.ones_like(numbers)
     for byte in range(1, 9):
         lengths += numbers >= 1 << (7 * byte)
@@ -21,7 +20,6 @@ def encode(numbers: Tensor) -> Tensor:
 
 
 def decode(data: Tensor) -> tuple[Tensor, bool]:
-    """See the package."""
     ends = (data < 0x80).nonzero().view(-1)
     lengths = ends.diff(prepend=ends.new_full((1,), -1))
     whole = not data.numel() or int(data[-1]) < 0x80
