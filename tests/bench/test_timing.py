@@ -1,6 +1,8 @@
-"""Medians with their spread, and the load of others."""
+"""Medians with their spread, numbers of threads, and the load of others."""
 
-from thinwire.bench.timing import LoadMeter, Spread
+import torch
+
+from thinwire.bench.timing import LoadMeter, Spread, threads
 
 
 def test_a_spread_is_the_median_and_what_lies_around_it() -> None:
@@ -13,3 +15,10 @@ def test_a_spread_is_the_median_and_what_lies_around_it() -> None:
 def test_the_load_of_others_is_never_negative() -> None:
     found = LoadMeter().others(own_seconds=1e9)
     assert found is None or found == 0
+
+
+def test_threads_are_set_for_a_while() -> None:
+    before = torch.get_num_threads()
+    with threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before

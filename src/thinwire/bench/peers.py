@@ -1,4 +1,4 @@
-"""What everybody else does, to be measured in the same run: PyTorch's hooks, and plain torch ops.
+"""What others do, to be measured in the same run: PyTorch's hooks, and plain torch operations.
 
 PyTorch's hooks are its own code, given the one bucket that DDP would give them: nothing of DDP's
 own cost is charged to them. Each peer turns `grad` into the mean over the ranks, in place.
@@ -22,7 +22,8 @@ from thinwire.cookbook import has_density
 SAMPLE = 0.01  # DGC, section 3.1: the threshold comes from 1 % of the gradient
 MOMENTUM = 0.9
 REUSE, REGIONS = 32, 64  # Ok-Topk, section 5.2: steps between new thresholds and new regions
-COUNTS = (2 / 3, 4 / 3)  # of k: outside of these a threshold is stale, however new
+COUNTS = (2 / 3, 4 / 3)  # of k: a threshold that selects fewer or more is stale
+TorchHook = Callable[[Any, Any], torch.futures.Future[Tensor]]
 
 
 class Method(Protocol):
@@ -64,9 +65,7 @@ class Bucket:
 class Hook:
     """One of PyTorch's communication hooks."""
 
-    def __init__(
-        self, hook: Callable[[Any, Any], torch.futures.Future[Tensor]], state: Any
-    ) -> None:
+    def __init__(self, hook: TorchHook, state: Any) -> None:
         self.hook, self.state = hook, state
         self.seconds: dict[str, float] = {}
 
@@ -154,11 +153,11 @@ class DgcAllGather(TopKAllGather):
         magnitudes = torch.abs(x, out=self.magnitudes)
         sample = magnitudes[torch.randint(x.numel(), (size,), generator=self.sampler)]
         threshold = torch.topk(sample, max(1, round(self.density * size))).values[-1]
-        found = torch.nonzero(magnitudes >= threshold).squeeze(1)
-        if found.numel() <= k:
-            return found
+        candidates = _reaching(magnitudes, threshold)
+        if candidates.numel() <= k:
+            return candidates
         # Hierarchical selection: exact among the candidates.
-        return found[torch.topk(magnitudes[found], k, sorted=False).indices]
+        return candidates[torch.topk(magnitudes[candidates], k, sorted=False).indices]
 
     def forget(self, indices: Tensor) -> None:
         super().forget(indices)
@@ -177,11 +176,11 @@ class OkTopK(TopKAllGather):
     def select(self, x: Tensor, k: int) -> Tensor:
         magnitudes = torch.abs(x, out=self.magnitudes)
         if self.steps % REUSE:
-            found = torch.nonzero(magnitudes >= self.local_threshold).squeeze(1)
-            if _fits(found.numel(), k):
-                return found
+            indices = _reaching(magnitudes, self.local_threshold)
+            if _fits(indices.numel(), k):
+                return indices
         self.local_threshold = _kth(magnitudes, k)
-        return torch.nonzero(magnitudes >= self.local_threshold).squeeze(1)
+        return _reaching(magnitudes, self.local_threshold)
 
     def exchange(self, indices: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if self.steps % REGIONS == 0:
@@ -197,8 +196,7 @@ class OkTopK(TopKAllGather):
 
     def split_and_reduce(self, indices: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Everyone's entries in this rank's region, added up: their indices and sums."""
-        places = torch.searchsorted(indices, torch.tensor(self.edges))
-        counts = places.diff()
+        counts = torch.searchsorted(indices, torch.tensor(self.edges)).diff()
         incoming = torch.empty_like(counts)
         dist.all_to_all_single(incoming, counts)
         lengths, parts = incoming.tolist(), counts.tolist()
@@ -208,8 +206,8 @@ class OkTopK(TopKAllGather):
         dist.all_to_all_single(their_values, values, lengths, parts)
         start, end = self.edges[dist.get_rank() :][:2]
         region = values.new_zeros(end - start).index_add_(0, their_indices - start, their_values)
-        found = torch.nonzero(region).squeeze(1)
-        return found + start, region[found]
+        places = torch.nonzero(region).squeeze(1)
+        return places + start, region[places]
 
     def passing(self, sums: Tensor, k: int) -> Tensor:
         """Which of the sums reach the global threshold; all ranks decide alike if it is stale."""
@@ -230,6 +228,11 @@ def _balanced_regions(indices: Tensor, n: int) -> list[int]:
     return [0, *(cuts / ranks).long().tolist(), n]
 
 
+def _reaching(magnitudes: Tensor, threshold: Tensor | float) -> Tensor:
+    """Where the magnitudes are at least the threshold."""
+    return torch.nonzero(magnitudes >= threshold).squeeze(1)
+
+
 def _kth(magnitudes: Tensor, k: int) -> float:
     return float(torch.topk(magnitudes, k, sorted=False).values.min())
 
@@ -245,14 +248,14 @@ def _agreed(count: int, how: dist.ReduceOp.RedOpType) -> int:
 
 
 def _gathered(tensor: Tensor, size: int) -> Tensor:
-    """Everyone's, each padded with zeros to `size`, so that nobody has to ask for lengths."""
+    """All ranks' tensors, each padded with zeros to `size`, so that no lengths are exchanged."""
     mine = torch.cat([tensor, tensor.new_zeros(size - tensor.numel())])
     everyone = mine.new_empty(dist.get_world_size() * size)
     dist.all_gather(list(everyone.split(size)), mine)
     return everyone
 
 
-def _hook(hook: Callable[[Any, Any], torch.futures.Future[Tensor]], density: float) -> Hook:
+def _hook(hook: TorchHook, density: float) -> Hook:
     return Hook(hook, dist.group.WORLD)
 
 

@@ -28,7 +28,24 @@ class HeldBack(DistributedDataParallel):
     """DDP whose hooks see no bucket before all are ready."""
 
     def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
-        super().register_comm_hook(state, _Queue(hook).hold)
+        super().register_comm_hook(state, _Queue(hook).call)
+
+
+class _Queue:
+    """Holds every bucket back until the last one is there."""
+
+    def __init__(self, hook: Hooked) -> None:
+        self._hook = hook
+        self._held: list[tuple[GradBucket, Future[Tensor]]] = []
+
+    def call(self, state: object, bucket: GradBucket) -> Future[Tensor]:
+        promised: Future[Tensor] = Future()
+        self._held.append((bucket, promised))
+        if bucket.is_last():
+            held, self._held = self._held, []
+            for ready, result in held:
+                self._hook(state, ready).then(partial(_pass_on, result))
+        return promised
 
 
 class _Renamed:
@@ -58,33 +75,19 @@ class _InOrder:
         return promised
 
     def _take(self, state: object, bucket: GradBucket, promised: Future[Tensor]) -> None:
-        try:
-            promised.set_result(self._hook(state, bucket).wait())
-        except Exception as error:
-            promised.set_exception(error)  # type: ignore[arg-type]  # torch declares it wrongly
+        _settle(promised, lambda: self._hook(state, bucket).wait())
 
 
-class _Queue:
-    def __init__(self, hook: Hooked) -> None:
-        self._hook = hook
-        self._held: list[tuple[GradBucket, Future[Tensor]]] = []
-
-    def hold(self, state: object, bucket: GradBucket) -> Future[Tensor]:
-        promised: Future[Tensor] = Future()
-        self._held.append((bucket, promised))
-        if bucket.is_last():
-            held, self._held = self._held, []
-            for ready, result in held:
-                self._hook(state, ready).then(partial(_pass_on, result))
-        return promised
+def _pass_on(promised: Future[Tensor], finished: Future[Tensor]) -> None:
+    _settle(promised, finished.value)
 
 
-def _pass_on(result: Future[Tensor], finished: Future[Tensor]) -> None:
+def _settle(promised: Future[Tensor], result: Callable[[], Tensor]) -> None:
     """The result, or the error: DDP waits for either."""
     try:
-        result.set_result(finished.value())
+        promised.set_result(result())
     except Exception as error:
-        result.set_exception(error)  # type: ignore[arg-type]  # torch declares it wrongly
+        promised.set_exception(error)  # type: ignore[arg-type]  # torch declares it wrongly
 
 
 def compress(
