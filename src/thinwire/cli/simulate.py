@@ -26,10 +26,7 @@ def simulate(
     workers: Annotated[
         str, Option(help="Ranks in all: 2..4096 by powers of two, or 4,8,12.")
     ] = "2..4096",
-    alpha: Annotated[
-        float | None,
-        time_option("Of a message; or --latency."),
-    ] = None,
+    alpha: Annotated[float | None, time_option("Of a message; or --latency.")] = None,
     beta: Annotated[float | None, Option(help="Seconds per byte; or --gbps.")] = None,
     overhead: Annotated[
         float | None,

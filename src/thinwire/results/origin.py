@@ -36,7 +36,10 @@ def _git(checkout: Path, *arguments: str) -> str | None:
     """What git answers; None where there is no git, or it refuses."""
     try:
         done = subprocess.run(
-            ["git", "-C", checkout, *arguments], capture_output=True, text=True, timeout=20
+            ["git", "--no-optional-locks", "-C", checkout, *arguments],  # it only looks
+            capture_output=True,
+            text=True,
+            timeout=20,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -30,12 +30,7 @@ class Line:
 
 
 def line_chart(
-    title: str,
-    name: str,
-    x: Axis,
-    y: Axis,
-    lines: Sequence[Line],
-    y_limit: float | None = None,
+    title: str, name: str, x: Axis, y: Axis, lines: Sequence[Line], y_limit: float | None = None
 ) -> Iterator[Plot]:
     """One chart, or none where no point can be drawn. What is above `y_limit` leaves the frame."""
     lines = [line for line in lines if any(_drawable(p, x, y) for p in line.points)]
