@@ -20,7 +20,7 @@ test: setup system
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 QUICK := tests/contracts/test_quick.py tests/test_types.py tests/cookbook tests/feedback \
-  tests/sparsify/test_contract.py tests/codec/test_registry.py
+  tests/sparsify/test_contract.py
 
 # Under 90 s on 2 cores: laws 1 and 2 at P = 1, 2, 3 for every piece and recipe, and the unit tests
 # of what needs no processes.
