@@ -19,8 +19,9 @@ demo: setup
 test: setup system
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-QUICK := tests/contracts/test_quick.py tests/test_types.py tests/cookbook tests/feedback \
-  tests/sparsify/test_contract.py
+QUICK := tests/contracts/test_quick.py tests/test_house.py tests/test_pipeline.py \
+  tests/test_settings.py tests/test_thinwire.py tests/test_types.py tests/cookbook tests/feedback \
+  tests/sparsify/test_contract.py tests/units/test_unit.py tests/units/test_stats.py
 
 # Under 90 s on 2 cores: laws 1 and 2 at P = 1, 2, 3 for every piece and recipe, and the unit tests
 # of what needs no processes.

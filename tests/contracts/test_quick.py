@@ -9,7 +9,7 @@ import pytest
 import thinwire as tw
 from support.contracts import ranks
 from support.contracts.cases import Case, Layer
-from support.contracts.laws import check
+from support.contracts.laws import check, check_exchange
 from support.pieces import recipes_by_piece
 
 LAYERS = (
@@ -26,3 +26,5 @@ def test_nothing_is_lost_and_replicas_agree(cluster, what):
     case = Case(RECIPES[what], LAYERS, steps=2, seed=3, settings={"density": 0.1})
     for size in (1, 2, 3):
         check(cluster.run(ranks.train, size, case))
+        if not case.pipeline().conserves:  # then what the ranks delivered, within its bound
+            check_exchange(cluster.run(ranks.exchange, size, case))

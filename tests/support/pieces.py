@@ -18,6 +18,7 @@ def recipes_by_piece() -> dict[str, str]:
         },
         **{f"index codec {name}": with_codec(f"{name}+raw") for name in pieces("index")},
         **{f"value codec {name}": with_codec(f"raw+{name}") for name in pieces("value")},
+        **{f"whole codec {name}": with_codec(name) for name in pieces("codec")},
         **{
             f"linear codec {name}": f"block(0.25, 16) | {name} | sketch-allreduce | residual"
             for name in pieces("linear")

@@ -47,6 +47,13 @@ def check(steps_by_rank: list[list[Step]]) -> None:
             assert step.in_place
 
 
+def check_exchange(exchanges_by_rank: list[list[tuple[str, float]]]) -> None:
+    """What the ranks delivered is the total, for what `ranks.exchange` saw."""
+    for exchanges in zip(*exchanges_by_rank, strict=True):
+        assert len({total for total, _ in exchanges}) == 1, "totals differ between ranks"
+        assert max(excess for _, excess in exchanges) <= 1
+
+
 def sum_over_ranks(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     if group is not None:
         dist.all_reduce(x, group=group)
