@@ -495,12 +495,12 @@ def test_shares_are_balanced_where_it_pays():
     assert Shares.plan([40, 0, 0, 0], [30] * 4, 40, 4.0).balanced  # 4 × the mean, not more
     assert not Shares.plan([40, 0], [20, 20], 40, 4.0).balanced  # would send as much
     plan = Shares.plan([37, 0, 1, 2], [30] * 4, 40, 4.0)
-    assert plan.piece_ends == (0, 13, 26, 40)  # who owned most passes all of it on, once
+    assert plan.piece_cuts == (0, 0, 13, 26, 40)  # who owned most passes all of it on, once
     assert plan.pieces_of(0) == [1, 2, 3]
     assert plan.regions_of(3) == [0, 2, 3]
     assert [plan.overlap(0, j) for j in (1, 2, 3)] == [slice(0, 13), slice(13, 26), slice(26, 37)]
     two = Shares.plan([20, 20, 0, 0, 0, 0], [30, 30, 0, 0, 0, 0], 40, 2.0)
-    assert two.piece_ends == (6, 13, 20, 26, 33, 40)
+    assert two.piece_cuts == (0, 6, 13, 20, 26, 33, 40)
 
 
 @pytest.mark.parametrize("size", range(4, 9))

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from thinwire.collective._owners import delivered_of, reduce_by_owner
+from thinwire.collective._owners import delivered_of, dense_of, reduce_by_owner
 from thinwire.collective.oktopk.regions import Regions
 from thinwire.kernels.merge import merge_all
 from thinwire.settings import check_range
@@ -90,12 +90,9 @@ def _sum(parts: list[Selection]) -> Selection:
     sparse = [part.sorted() for part in parts if isinstance(part, Sparse)]
     if len(sparse) == len(parts):
         return merge_all(sparse)
-    dense = [part for part in parts if not isinstance(part, Sparse)]
-    total = dense[0].clone()
-    for part in dense[1:]:
-        total += part
-    for few in sparse:
-        few.add_to(total)
+    total = dense_of(parts[0]).clone()
+    for part in parts[1:]:
+        total += dense_of(part)
     return total
 
 

@@ -47,13 +47,9 @@ class Stage:
 
     def times(self, factor: float) -> "Stage":
         """The same, so many times per step."""
-        return Stage(
-            self.rounds * factor,
-            self.messages * factor,
-            self.sent * factor,
-            self.critical * factor,
-            self.ring,
-        )
+        once = (self.rounds, self.messages, self.sent, self.critical)
+        rounds, messages, sent, critical = (factor * number for number in once)
+        return Stage(rounds, messages, sent, critical, self.ring)
 
 
 @dataclass(frozen=True, slots=True)

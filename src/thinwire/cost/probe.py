@@ -36,8 +36,8 @@ def measure_network(
     inside = _level(nodes.inside, device, clock)
     between = inside if nodes.between is None else _level(nodes.between, device, clock)
     # Leaders tell their nodes; then all take the median over the nodes.
-    told = nodes.hand_out(_tensor(_numbers(between), device)).tolist()
-    same = agreed(comm, [*told, *_numbers(inside)])
+    leaders = torch.tensor(_numbers(between), dtype=torch.float64, device=device)
+    same = agreed(comm, [*nodes.hand_out(leaders).tolist(), *_numbers(inside)])
     link, ring, within = Link(*same[:3]), Link(*same[3:5]), Link(*same[6:9])
     return Network(link, ring, within, nodes.inside.size, max(same[5], same[11]))
 
@@ -138,7 +138,3 @@ def _numbers(network: Network) -> list[float]:
     """Of the link three, of the ring two, and the spread."""
     link, ring = network.link, network.ring or network.link
     return [link.alpha, link.beta, link.overhead or 0.0, ring.alpha, ring.beta, network.spread]
-
-
-def _tensor(numbers: list[float], device: torch.device) -> torch.Tensor:
-    return torch.tensor(numbers, dtype=torch.float64, device=device)

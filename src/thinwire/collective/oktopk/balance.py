@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -17,13 +17,13 @@ from thinwire.types import Codec, ExchangeContext, Sparse
 class Shares:
     """Who holds which of the survivors while they are gathered.
 
-    All survivors in ascending order, region after region, form one line. `region_ends` cuts it
-    by regions, `piece_ends` by what is held: piece j is in the hands of the owner of region j.
-    Unless they are balanced, the two are the same.
+    All survivors in ascending order, region after region, form one line. `region_cuts` cuts it
+    by regions, `piece_cuts` by what is held: piece j is in the hands of the owner of region j.
+    Both go from 0 to the end of the line. Unless shares are balanced, the two are the same.
     """
 
-    region_ends: tuple[int, ...]
-    piece_ends: tuple[int, ...]
+    region_cuts: tuple[int, ...]
+    piece_cuts: tuple[int, ...]
 
     @classmethod
     def plan(
@@ -41,7 +41,8 @@ class Shares:
         leaving all as it is, the one is taken whose busiest rank sends least.
         """
         ranks, total = len(counts), sum(counts)
-        as_is = cls(tuple(accumulate(counts)), tuple(accumulate(counts)))
+        cuts = (0, *accumulate(counts))
+        as_is = cls(cuts, cuts)
         uneven = max(counts) * ranks > balance_above * total
         if not uneven and as_is.most_sent(sent) <= 3 * max(selected, total) * (ranks - 1) / ranks:
             return as_is
@@ -53,36 +54,36 @@ class Shares:
     @property
     def balanced(self) -> bool:
         """Whether survivors change hands before they are gathered."""
-        return self.piece_ends != self.region_ends
+        return self.piece_cuts != self.region_cuts
 
     def overlap(self, region: int, piece: int) -> slice:
         """Which of the region's survivors are in the piece, counted from the region's first."""
-        first = _start(self.region_ends, region)
-        start = max(first, _start(self.piece_ends, piece))
-        stop = min(self.region_ends[region], self.piece_ends[piece])
+        first = self.region_cuts[region]
+        start = max(first, self.piece_cuts[piece])
+        stop = min(self.region_cuts[region + 1], self.piece_cuts[piece + 1])
         return slice(start - first, max(start, stop) - first)
 
     def pieces_of(self, region: int) -> list[int]:
         """The pieces that the region's survivors are in."""
-        return [j for j in range(len(self.piece_ends)) if _length(self.overlap(region, j))]
+        return [j for j in range(len(self.piece_cuts) - 1) if _length(self.overlap(region, j))]
 
     def regions_of(self, piece: int) -> list[int]:
         """The regions that the piece's survivors are from."""
-        return [r for r in range(len(self.region_ends)) if _length(self.overlap(r, piece))]
+        return [r for r in range(len(self.region_cuts) - 1) if _length(self.overlap(r, piece))]
 
     def region(self, region: int) -> slice:
         """The region's survivors in the line of all."""
-        return slice(_start(self.region_ends, region), self.region_ends[region])
+        return slice(*self.region_cuts[region : region + 2])
 
     def _cut_among(self, holders: Sequence[int]) -> "Shares":
         """The same survivors in equal pieces for those that hold one."""
-        total, so_far = self.region_ends[-1], accumulate(holders)
-        return Shares(self.region_ends, tuple(total * n // sum(holders) for n in so_far))
+        total, so_far = self.region_cuts[-1], (0, *accumulate(holders))
+        return Shares(self.region_cuts, tuple(total * n // sum(holders) for n in so_far))
 
     def most_sent(self, sent: Sequence[int]) -> int:
         """Entries that the busiest rank sends in both phases."""
-        held = [e - _start(self.piece_ends, j) for j, e in enumerate(self.piece_ends)]
-        owned = [e - _start(self.region_ends, j) for j, e in enumerate(self.region_ends)]
+        held = [end - start for start, end in pairwise(self.piece_cuts)]
+        owned = [end - start for start, end in pairwise(self.region_cuts)]
         return max(
             sent[r] + owned[r] - _length(self.overlap(r, r)) + held[r] * (len(held) - 1)
             for r in range(len(held))
@@ -159,10 +160,6 @@ def _unframed(payload: Tensor, count: int) -> list[Tensor]:
     if min(lengths, default=0) < 0 or sum(lengths) != payload.numel() - head:
         raise WireFormatError(f"{payload.numel() - head} bytes are not messages of {lengths}")
     return list(payload[head:].split(lengths))
-
-
-def _start(ends: tuple[int, ...], part: int) -> int:
-    return ends[part - 1] if part else 0
 
 
 def _length(cut: slice) -> int:
