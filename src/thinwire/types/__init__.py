@@ -10,46 +10,23 @@ passes between pieces, `context` where and when they run, `pieces` the base clas
 `halves` the two parts that most codecs are made of.
 """
 
-from thinwire.types.context import Communicator, ExchangeContext, StepContext, Waitable
-from thinwire.types.data import (
-    Reduced,
-    Selection,
-    Sparse,
-    State,
-    TensorSpec,
-    accumulator,
-)
-from thinwire.types.halves import IndexCodec, ValueCodec
-from thinwire.types.pieces import (
-    AnyCodec,
-    Codec,
-    CodecKind,
-    Collective,
-    Feedback,
-    LinearCodec,
-    Piece,
-    Sparsifier,
-)
-
-__all__ = [
-    "AnyCodec",
-    "Codec",
-    "CodecKind",
-    "Collective",
-    "Communicator",
-    "ExchangeContext",
-    "Feedback",
-    "IndexCodec",
-    "LinearCodec",
-    "Piece",
-    "Reduced",
-    "Selection",
-    "Sparse",
-    "Sparsifier",
-    "State",
-    "StepContext",
-    "TensorSpec",
-    "ValueCodec",
-    "Waitable",
-    "accumulator",
-]
+from thinwire.types.context import Communicator as Communicator
+from thinwire.types.context import ExchangeContext as ExchangeContext
+from thinwire.types.context import StepContext as StepContext
+from thinwire.types.context import Waitable as Waitable
+from thinwire.types.data import Reduced as Reduced
+from thinwire.types.data import Selection as Selection
+from thinwire.types.data import Sparse as Sparse
+from thinwire.types.data import State as State
+from thinwire.types.data import TensorSpec as TensorSpec
+from thinwire.types.data import accumulator as accumulator
+from thinwire.types.halves import IndexCodec as IndexCodec
+from thinwire.types.halves import ValueCodec as ValueCodec
+from thinwire.types.pieces import AnyCodec as AnyCodec
+from thinwire.types.pieces import Codec as Codec
+from thinwire.types.pieces import CodecKind as CodecKind
+from thinwire.types.pieces import Collective as Collective
+from thinwire.types.pieces import Feedback as Feedback
+from thinwire.types.pieces import LinearCodec as LinearCodec
+from thinwire.types.pieces import Piece as Piece
+from thinwire.types.pieces import Sparsifier as Sparsifier
