@@ -1,1 +1,1 @@
-"""Measurements, as JSON: what a recipe costs, beside what everybody else does."""
+"""Measurements, as JSON: what a recipe costs, beside what others do."""

@@ -215,8 +215,8 @@ class OkTopK(TopKAllGather):
         count = _agreed(int(chosen.sum()), dist.ReduceOp.SUM)
         if self.steps % REUSE and _fits(count, k):
             return chosen
-        everyone = _gathered(sums, _agreed(sums.numel(), dist.ReduceOp.MAX))
-        self.global_threshold = _kth(everyone.abs_(), min(k, everyone.numel()))
+        all_sums = _gathered(sums, _agreed(sums.numel(), dist.ReduceOp.MAX))
+        self.global_threshold = _kth(all_sums.abs_(), min(k, all_sums.numel()))
         return sums.abs() >= self.global_threshold
 
 
@@ -250,9 +250,9 @@ def _agreed(count: int, how: dist.ReduceOp.RedOpType) -> int:
 def _gathered(tensor: Tensor, size: int) -> Tensor:
     """All ranks' tensors, each padded with zeros to `size`, so that no lengths are exchanged."""
     mine = torch.cat([tensor, tensor.new_zeros(size - tensor.numel())])
-    everyone = mine.new_empty(dist.get_world_size() * size)
-    dist.all_gather(list(everyone.split(size)), mine)
-    return everyone
+    gathered = mine.new_empty(dist.get_world_size() * size)
+    dist.all_gather(list(gathered.split(size)), mine)
+    return gathered
 
 
 def _hook(hook: TorchHook, density: float) -> Hook:

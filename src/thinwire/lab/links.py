@@ -45,7 +45,7 @@ class LinkShape:
         return [["root", *self._bucket()]] if self.rate else []
 
     def at_the_node(self) -> list[list[str]]:
-        """The qdiscs of the node's end: delay and loss once a direction, then the rate."""
+        """The qdiscs of the node's end: delay and loss once per direction, then the rate."""
         if not (self.delay_s or self.loss_percent):
             return self.at_the_port()
         netem = ["root", "handle", "1:", "netem", "limit", "100000"]

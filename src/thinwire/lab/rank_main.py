@@ -69,7 +69,7 @@ def main(target: str) -> None:
             cpu_seconds = time.process_time() - busy_before
             say({"kind": "done", "cpu_seconds": cpu_seconds, **answer})
         except Exception:
-            _leave()  # at once, so that nobody waits for this rank
+            _leave()  # at once, so that no other rank waits for this one
             say({"kind": "failed", "error": traceback.format_exc()})
 
 

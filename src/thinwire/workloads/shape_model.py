@@ -104,7 +104,7 @@ class ShapeModel(nn.Module):
         super().__init__()
         self._layers = Layers(shapes, rank, seed)
         for name, shape in shapes.items():
-            # Of one zero each: nobody reads or updates them, so they need not lie in memory.
+            # Of one zero each: they are neither read nor updated, so they need no memory.
             parameter = nn.Parameter(torch.zeros(()).expand(tuple(shape)))
             self.register_parameter(plain(name), parameter)
 

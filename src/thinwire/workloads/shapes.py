@@ -7,7 +7,7 @@ how the time of a pass is spread over the layers.
 """
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import NamedTuple
 
@@ -51,7 +51,7 @@ def _parameters(name: str) -> tuple[Parameter, ...]:
 
 
 def _matrix(name: str, shape: Shape, positions: int, bias: bool = True) -> Iterator[Parameter]:
-    """A linear layer or a convolution, with one bias an output channel."""
+    """A linear layer or a convolution, with one bias per output channel."""
     yield Parameter(f"{name}.weight", shape, prod(shape) * positions)
     if bias:
         yield Parameter(f"{name}.bias", shape[:1])
@@ -88,14 +88,6 @@ def _resnet(blocks: tuple[int, ...], bottleneck: bool) -> Iterator[Parameter]:
                 yield from _matrix(f"{place}.downsample.0", shape, side**2, bias=False)
                 yield from _norm(f"{place}.downsample.1", channels)
     yield from _matrix("fc", (CLASSES, 512 * expansion), 1)
-
-
-def _resnet18() -> Iterator[Parameter]:
-    yield from _resnet((2, 2, 2, 2), bottleneck=False)
-
-
-def _resnet50() -> Iterator[Parameter]:
-    yield from _resnet((3, 4, 6, 3), bottleneck=True)
 
 
 def _vgg16() -> Iterator[Parameter]:
@@ -172,8 +164,8 @@ def _vit_b16(patches: int = 196) -> Iterator[Parameter]:
 
 
 MODELS: dict[str, Callable[[], Iterator[Parameter]]] = {
-    "resnet18": _resnet18,
-    "resnet50": _resnet50,
+    "resnet18": partial(_resnet, (2, 2, 2, 2), bottleneck=False),
+    "resnet50": partial(_resnet, (3, 4, 6, 3), bottleneck=True),
     "vgg16": _vgg16,
     "bert-base": _bert_base,
     "gpt2": _gpt2,

@@ -83,7 +83,7 @@ class ByteTransformer(nn.Module):
         self.embed, self.place = nn.Embedding(256, width), nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, heads=4) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 256)
-        nn.init.zeros_(self.head.weight)  # starts at the uniform guess: ln 256 = 5.55 nats a byte
+        nn.init.zeros_(self.head.weight)  # starts at the uniform guess: ln 256 = 5.55 nats per byte
         nn.init.zeros_(self.head.bias)
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ class Entry:
 
 
 def entries(settings: Settings) -> tuple[list[Entry], list[str]]:
-    """The codecs, and why some that nobody asked for by name are left out."""
+    """The codecs, and why some are left out that were not asked for by name."""
     chosen: list[Entry] = []
     left_out: list[str] = []
     asked: dict[Part, tuple[str, ...]] = {"index": settings.index, "value": settings.value}

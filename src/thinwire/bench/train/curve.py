@@ -96,7 +96,7 @@ class Run:
 
 
 def _per_rank(counts: Sequence[Sequence[int | None]], ranks: int) -> list[float] | None:
-    """The sum of each step's counts, shared out to the ranks; None where nobody counted."""
+    """The sum of each step's counts, shared out to the ranks; None where they were not counted."""
     steps = []
     for step in zip(*counts, strict=True):
         known = [count for count in step if count is not None]
