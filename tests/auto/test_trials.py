@@ -17,7 +17,7 @@ import thinwire as tw
 from support.contracts.cases import digest
 from thinwire.auto import FLUSH, Auto
 from thinwire.auto.trials import FIRST_CHECK, Chooser
-from thinwire.comm import GroupCommunicator
+from thinwire.comm import GroupCommunicator, Traffic
 from thinwire.cost.network import Link, Network
 from thinwire.feedback import Momentum
 from thinwire.units.unit import Unit
@@ -52,7 +52,7 @@ def play(chooser, unit, seconds, steps):
         label = chooser.label_now
         chooser.assign(unit)
         unit.meter.total.seconds["all"] = unit.meter.total.seconds.get("all", 0) + seconds(label)
-        unit.count(None, 0, 0, 2)
+        unit.count(None, Traffic(), 2)
         chooser.end_step(0.5 + seconds(label))
 
 

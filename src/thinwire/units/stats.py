@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from thinwire.comm import Traffic
+from thinwire.comm.messages import ring_bytes
 from thinwire.types import Selection, Sparse
 
 
@@ -99,7 +100,7 @@ class Meter:
         self.total.steps += 1
         self.total.bytes_sent += moved.sent
         self.total.bytes_received += moved.received
-        self.total.dense_bytes += 2 * self._gradient_bytes * (ranks - 1) // ranks
+        self.total.dense_bytes += ring_bytes(self._gradient_bytes, ranks)
         self._read_events(wait=False)  # or they would pile up until someone asks
         if chosen is not None:
             self._selected += self._selected_by_tensor(chosen)
