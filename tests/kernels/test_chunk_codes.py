@@ -56,7 +56,7 @@ def test_levels(
     norms, codes = expected
     packed, chunk = pack_bits(codes, width), min(chunk, count)
     out, sound = case.run(from_levels, packed, norms, count, chunk, width, dtype)
-    theirs, _ = reference.from_levels(packed, norms, count, chunk, width, dtype)
+    theirs, _ = reference.from_codes(packed, norms, count, chunk, width, dtype, True)
     assert bits(out) == bits(theirs)
     assert bool(sound) and sound.dim() == 0
 
@@ -74,7 +74,7 @@ def test_points(
     scales, codes = expected
     packed, chunk = pack_bits(codes, width), min(chunk, count)
     out, sound = case.run(from_points, packed, scales, count, chunk, width, dtype)
-    theirs, _ = reference.from_points(packed, scales, count, chunk, width, dtype)
+    theirs, _ = reference.from_codes(packed, scales, count, chunk, width, dtype, False)
     assert bits(out) == bits(theirs)
     assert bool(sound) and sound.dim() == 0
 

@@ -20,9 +20,10 @@ _FIRST_FACTOR, _SECOND_FACTOR = (tl.constexpr(factor) for factor in MIX_MULTIPLI
 _FIRST_SHIFT, _SECOND_SHIFT, _LAST_SHIFT = (tl.constexpr(shift) for shift in MIX_SHIFTS)
 
 
-def rows_of(x: Tensor, warps: int) -> int:
-    """Rows of a tile for so many warps: each thread has 128 bytes of `x` in flight."""
-    return 128 * warps // x.element_size()
+def tiling(x: Tensor, warps: int) -> tuple[int, int]:
+    """How many tiles `x` has, and their rows: each thread has 128 bytes of `x` in flight."""
+    rows = 128 * warps // x.element_size()
+    return max(1, triton.cdiv(x.numel(), rows * ROW.value)), rows
 
 
 def summands(

@@ -58,7 +58,7 @@ def count_bits(words: Tensor) -> int:
 
 def positions(words: Tensor, count: int) -> tuple[Tensor, Tensor]:
     out = torch.empty(count, dtype=torch.int64)
-    found = count_bits(words)
-    if found == count:
+    total = count_bits(words)
+    if total == count:
         list_bits(words_of(words), out.numpy())
-    return out, torch.tensor(found)
+    return out, torch.tensor(total)

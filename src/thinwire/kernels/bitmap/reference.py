@@ -22,6 +22,6 @@ def count_bits(words: Tensor) -> int:
 
 
 def positions(words: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    found = _spread(words).nonzero().view(-1)
-    listed = found if found.numel() == count else found.new_zeros(count)
-    return listed, torch.tensor(found.numel(), device=words.device)
+    everything = _spread(words).nonzero().view(-1)
+    listed = everything if everything.numel() == count else everything.new_zeros(count)
+    return listed, torch.tensor(everything.numel(), device=words.device)

@@ -58,12 +58,12 @@ def _set(positions, words, count, size, BLOCK: tl.constexpr):
 @triton.jit(do_not_specialize=["size"])
 def _count(words, counts, size, BLOCK: tl.constexpr):
     first, end = share_of(size, BLOCK)
-    found = tl.zeros((BLOCK,), tl.int64)
+    tally = tl.zeros((BLOCK,), tl.int64)
     for start in range(first, end, BLOCK):
         at = start + tl.arange(0, BLOCK)
         word = tl.load(words + at, mask=at < end, other=0)
-        found += ones(word.to(tl.uint32, bitcast=True))
-    tl.store(counts + tl.program_id(0), tl.sum(found))
+        tally += ones(word.to(tl.uint32, bitcast=True))
+    tl.store(counts + tl.program_id(0), tl.sum(tally))
 
 
 @triton.jit

@@ -32,8 +32,8 @@ def positives(filter: Filter, rows: int, most: int | None = None) -> Tensor:
     return implementation(reference.positives, filter.words.device)(filter, rows, limit)
 
 
-def resolve(filter: Filter, found: Tensor, count: int) -> Tensor:
-    """`count` of the positives `found`, by conflict sets; see `reference.py`. On the host."""
-    host = found.cpu()
+def resolve(filter: Filter, rows: Tensor, count: int) -> Tensor:
+    """`count` of the positive `rows` by conflict sets; see `reference.py`. On the host."""
+    host = rows.cpu()
     picked = implementation(reference.resolve, host.device)(filter, host, count)
-    return picked.to(found.device)
+    return picked.to(rows.device)

@@ -17,6 +17,6 @@ class Filter:
     salt: int
 
 
-def drawn_order(found: Tensor, salt: int) -> Tensor:
+def drawn_order(rows: Tensor, salt: int) -> Tensor:
     """A random order of the rows: ascending by another hash of each, of which no two are alike."""
-    return mix64(found, salt + 1).argsort()
+    return mix64(rows, salt + 1).argsort()

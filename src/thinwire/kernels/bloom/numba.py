@@ -45,7 +45,7 @@ def _positives(
     out: Indices,
 ) -> int:  # fmt: skip
     """Half of the bits are set, so that asking after each would be a guess for the processor."""
-    found = 0
+    listed = 0
     unasked = min(UNASKED, hashes)
     for row in range(first, last):
         a, b = _hashes(np.uint64(row), offset)
@@ -59,9 +59,9 @@ def _positives(
             a = (a + b) & LOW32
             turn += 1
         if held:
-            out[found] = row
-            found += 1
-    return found
+            out[listed] = row
+            listed += 1
+    return listed
 
 
 @njit(cache=True, nogil=True)
@@ -127,7 +127,7 @@ def insert(rows: Tensor, size: int, hashes: int, salt: int) -> Tensor:
 
 def positives(filter: Filter, rows: int, limit: int) -> Tensor:
     words, offset, size = words_of(filter.words), *_numbers(filter)
-    found: list[Tensor] = []
+    parts: list[Tensor] = []
     total = 0
     chunk = np.empty(min(rows, CHUNK), dtype=np.int64)
     for first in range(0, rows if filter.size else 0, CHUNK):
@@ -135,20 +135,20 @@ def positives(filter: Filter, rows: int, limit: int) -> Tensor:
             break
         last = min(rows, first + CHUNK)
         n = _positives(first, last, offset, size, filter.hashes, words, chunk)
-        found.append(torch.from_numpy(chunk[:n].copy()))
+        parts.append(torch.from_numpy(chunk[:n].copy()))
         total += n
-    return torch.cat(found) if found else torch.empty(0, dtype=torch.int64)
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
 
 
-def resolve(filter: Filter, found: Tensor, count: int) -> Tensor:
-    in_order = found[drawn_order(found, filter.salt)]
-    bits = np.empty((found.numel(), filter.hashes), dtype=np.int64)
+def resolve(filter: Filter, rows: Tensor, count: int) -> Tensor:
+    in_order = rows[drawn_order(rows, filter.salt)]
+    bits = np.empty((rows.numel(), filter.hashes), dtype=np.int64)
     _probes(words_of(in_order), *_numbers(filter), bits)
     starts, members = _group(bits, filter.size)
     sizes = np.diff(starts)
     sets = np.argsort(sizes, kind="stable")
     sets = sets[np.searchsorted(sizes[sets], 1) :]
-    chosen = np.zeros(found.numel(), dtype=np.bool_)
+    chosen = np.zeros(rows.numel(), dtype=np.bool_)
     _resolve(starts, members, sets, count, chosen)
     return in_order[torch.from_numpy(chosen)].sort().values
 

@@ -25,7 +25,7 @@ def insert(rows: Tensor, size: int, hashes: int, salt: int) -> Tensor:
 
 def positives(filter: Filter, rows: int, limit: int) -> Tensor:
     """A row is out at the first of its bits that is not set."""
-    found: list[Tensor] = []
+    chunks: list[Tensor] = []
     total = 0
     for start in range(0, rows if filter.size else 0, _CHUNK):
         if total > limit:
@@ -37,12 +37,12 @@ def positives(filter: Filter, rows: int, limit: int) -> Tensor:
             bit = (a * filter.size) >> 32
             held = ((filter.words[bit >> 6] >> (bit & 63)) & 1).bool()
             asked, b, a = asked[held], b[held], ((a + b) & _HALF)[held]
-        found.append(asked)
+        chunks.append(asked)
         total += asked.numel()
-    return torch.cat(found) if found else filter.words.new_empty(0)
+    return torch.cat(chunks) if chunks else filter.words.new_empty(0)
 
 
-def resolve(filter: Filter, found: Tensor, count: int) -> Tensor:
+def resolve(filter: Filter, rows: Tensor, count: int) -> Tensor:
     """`count` of the positives by DeepReduce's policy P2 (Algorithm 1), ascending.
 
     Two positives that share a bit conflict: it may have been set for either. A positive that has
@@ -53,7 +53,7 @@ def resolve(filter: Filter, found: Tensor, count: int) -> Tensor:
     positives in an order that was drawn once for all (by their hashes). Any of them is as likely,
     and the time stays proportional to the sizes of the sets.
     """
-    in_order = found[drawn_order(found, filter.salt)]
+    in_order = rows[drawn_order(rows, filter.salt)]
     members: dict[int, list[int]] = {}
     for row, bits in zip(
         in_order.tolist(),

@@ -52,7 +52,7 @@ def _ask(
 ):  # fmt: skip
     """Mark which of the `rows` rows from `start` on the filter may hold, and count them."""
     first, end = share_of(marked, BLOCK)
-    found = tl.zeros((ASKED,), tl.int64)
+    tally = tl.zeros((ASKED,), tl.int64)
     lane = tl.arange(0, ROW)[None, :]
     for word in range(first, end, ASKED):
         at = word + tl.arange(0, ASKED)
@@ -67,8 +67,8 @@ def _ask(
             a += b
         mark = tl.sum(held.to(tl.uint32) << lane.to(tl.uint32), axis=1)
         tl.store(marks + at, mark.to(tl.int32, bitcast=True), mask=at < end)
-        found += ones(mark)
-    tl.store(counts + tl.program_id(0), tl.sum(found))
+        tally += ones(mark)
+    tl.store(counts + tl.program_id(0), tl.sum(tally))
 
 
 def insert(rows: Tensor, size: int, hashes: int, salt: int) -> Tensor:
@@ -82,16 +82,16 @@ def insert(rows: Tensor, size: int, hashes: int, salt: int) -> Tensor:
 
 def positives(filter: Filter, rows: int, limit: int) -> Tensor:
     """Of more than `limit`, one more is listed."""
-    found: list[Tensor] = []
+    chunks: list[Tensor] = []
     room = limit + 1
     for start in range(0, rows if filter.size else 0, CHUNK):
         if not room:
             break
         marks, counts = _asked(filter, start, min(CHUNK, rows - start))
         count = min(room, int(counts.sum()))  # the host must know how much room to make
-        found.append(list_marks(marks, counts, count).add_(start))
+        chunks.append(list_marks(marks, counts, count).add_(start))
         room -= count
-    return torch.cat(found) if found else filter.words.new_empty(0)
+    return torch.cat(chunks) if chunks else filter.words.new_empty(0)
 
 
 def _asked(filter: Filter, start: int, rows: int) -> tuple[Tensor, Tensor]:

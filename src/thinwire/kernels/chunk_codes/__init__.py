@@ -38,13 +38,13 @@ def from_levels(
 
     `packed` has `packed_bytes(count, bits)` bytes.
     """
-    decode = implementation(reference.from_levels, packed.device)
-    return decode(packed, scales, count, chunk, bits, dtype)
+    decode = implementation(reference.from_codes, packed.device)
+    return decode(packed, scales, count, chunk, bits, dtype, True)
 
 
 def from_points(
     packed: Tensor, scales: Tensor, count: int, chunk: int, bits: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """The values in `dtype`; and (0-D bool) if no scale is below 0."""
-    decode = implementation(reference.from_points, packed.device)
-    return decode(packed, scales, count, chunk, bits, dtype)
+    decode = implementation(reference.from_codes, packed.device)
+    return decode(packed, scales, count, chunk, bits, dtype, False)

@@ -33,17 +33,6 @@ def to_levels(
     return norms, torch.where(values < 0, -steps, steps).add_(levels)
 
 
-def from_levels(
-    packed: Tensor, scales: Tensor, count: int, chunk: int, bits: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    codes = unpack_bits(packed, count, bits)
-    levels = (1 << (bits - 1)) - 1
-    sound = (codes <= 2 * levels).all() & ~(scales < 0).any()
-    # A tensor, since by a plain number CUDA divides with another rounding than the CPU.
-    full = torch.full((), levels, dtype=dtype, device=packed.device)
-    return (codes - levels).to(dtype).div_(full).mul_(each_value(scales, chunk, count)), sound
-
-
 def to_points(values: Tensor, chunk: int, bits: int, seed: int | None) -> tuple[Tensor, Tensor]:
     rows = in_chunks(values, chunk)
     _, sent, codes = points_of(rows, values.numel(), bits, seed)
@@ -68,12 +57,25 @@ def points_of(
     return reach, _best_scales(rows, codes, reach, count) if fits else reach, codes
 
 
-def from_points(
-    packed: Tensor, scales: Tensor, count: int, chunk: int, bits: int, dtype: torch.dtype
+def from_codes(
+    packed: Tensor,
+    scales: Tensor,
+    count: int,
+    chunk: int,
+    bits: int,
+    dtype: torch.dtype,
+    levels: bool,
 ) -> tuple[Tensor, Tensor]:
     codes = unpack_bits(packed, count, bits)
-    points = _grid(bits, packed.device).to(dtype).index_select(0, codes)
-    return points.mul_(each_value(scales, chunk, count)), ~(scales < 0).any()
+    sound = ~(scales < 0).any()
+    if levels:
+        top = (1 << (bits - 1)) - 1
+        sound &= (codes <= 2 * top).all()
+        # A tensor, since by a plain number CUDA divides with another rounding than the CPU.
+        points = (codes - top).to(dtype).div_(torch.full((), top, dtype=dtype, device=codes.device))
+    else:
+        points = _grid(bits, codes.device).to(dtype).index_select(0, codes)
+    return points.mul_(each_value(scales, chunk, count)), sound
 
 
 def _reach(rows: Tensor, count: int) -> Tensor:

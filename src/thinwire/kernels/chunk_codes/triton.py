@@ -170,20 +170,17 @@ def _read(
         tl.store(sound, False)
 
 
-def _shape(values: Tensor, chunk: int) -> tuple[int, int, int]:
-    """The chunk's length, and the rows and lanes of a tile."""
-    chunk = min(chunk, values.numel())
-    lanes = triton.next_power_of_2(chunk)
-    return chunk, max(1, TILE // lanes), lanes
-
-
-def _room(values: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-    scales = torch.empty(-(-values.numel() // chunk), dtype=torch.float32, device=values.device)
-    return scales, torch.empty(values.numel(), dtype=torch.int32, device=values.device)
-
-
 def _fits(values: Tensor, chunk: int) -> bool:
     return 0 < min(chunk, values.numel()) <= MOST_LANES
+
+
+def _room(values: Tensor, chunk: int) -> tuple[int, int, int, Tensor, Tensor]:
+    """The chunk's length, the rows and lanes of a tile, and room for scales and codes."""
+    chunk = min(chunk, values.numel())
+    lanes = triton.next_power_of_2(chunk)
+    scales = torch.empty(-(-values.numel() // chunk), dtype=torch.float32, device=values.device)
+    codes = torch.empty(values.numel(), dtype=torch.int32, device=values.device)
+    return chunk, max(1, TILE // lanes), lanes, scales, codes
 
 
 def to_levels(
@@ -191,8 +188,7 @@ def to_levels(
 ) -> tuple[Tensor, Tensor]:
     if not _fits(values, chunk):
         return reference.to_levels(values, chunk, norm, levels, seed)
-    chunk, rows, lanes = _shape(values, chunk)
-    norms, codes = _room(values, chunk)
+    chunk, rows, lanes, norms, codes = _room(values, chunk)
     _to_levels[(triton.cdiv(norms.numel(), rows),)](
         values, norms, codes, values.numel(), chunk, levels, mix_offset(seed),
         norm == "l2", rows, lanes, enable_fp_fusion=False,
@@ -203,8 +199,7 @@ def to_levels(
 def to_points(values: Tensor, chunk: int, bits: int, seed: int | None) -> tuple[Tensor, Tensor]:
     if not _fits(values, chunk):
         return reference.to_points(values, chunk, bits, seed)
-    chunk, rows, lanes = _shape(values, chunk)
-    scales, codes = _room(values, chunk)
+    chunk, rows, lanes, scales, codes = _room(values, chunk)
     _to_points[(triton.cdiv(scales.numel(), rows),)](
         values, scales, codes, values.numel(), chunk, mix_offset(seed or 0),
         bits, seed is None, rows, lanes, enable_fp_fusion=False,
@@ -212,31 +207,19 @@ def to_points(values: Tensor, chunk: int, bits: int, seed: int | None) -> tuple[
     return scales, codes
 
 
-def _from_codes(
+def from_codes(
     packed: Tensor,
     scales: Tensor,
     count: int,
     chunk: int,
     bits: int,
     dtype: torch.dtype,
-    level: bool,
+    levels: bool,
 ) -> tuple[Tensor, Tensor]:
     values = torch.empty(count, dtype=dtype, device=packed.device)
     sound = torch.ones((), dtype=torch.bool, device=packed.device)
     if count:
         _read[(triton.cdiv(count, BLOCK),)](
-            packed, scales, values, sound, packed.numel(), count, chunk, bits, level, BLOCK
+            packed, scales, values, sound, packed.numel(), count, chunk, bits, levels, BLOCK
         )
     return values, sound
-
-
-def from_levels(
-    packed: Tensor, scales: Tensor, count: int, chunk: int, bits: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    return _from_codes(packed, scales, count, chunk, bits, dtype, True)
-
-
-def from_points(
-    packed: Tensor, scales: Tensor, count: int, chunk: int, bits: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    return _from_codes(packed, scales, count, chunk, bits, dtype, False)

@@ -17,8 +17,8 @@ from thinwire.kernels._triton import (
     lowest,
     marks,
     ones,
-    rows_of,
     summands,
+    tiling,
 )
 from thinwire.kernels.addend import Addend
 from thinwire.kernels.compact.found import Found
@@ -85,10 +85,9 @@ def _list(
 
 
 def compact(x: Tensor, threshold: Tensor, capacity: int, addend: Addend | None = None) -> Found:
-    rows = rows_of(x, WARPS)
-    tiles = max(1, triton.cdiv(x.numel(), rows * ROW.value))
+    tiles, rows = tiling(x, WARPS)
     words = torch.empty(tiles * (rows + 1), dtype=torch.int32, device=x.device)
-    found = Found(
+    result = Found(
         torch.empty(capacity, dtype=torch.int64, device=x.device),
         torch.empty(capacity, dtype=x.dtype, device=x.device),
         torch.empty((), dtype=torch.int64, device=x.device),
@@ -97,8 +96,8 @@ def compact(x: Tensor, threshold: Tensor, capacity: int, addend: Addend | None =
         x, *summands(x, addend), threshold, words, x.numel(), rows,
         num_warps=WARPS, enable_fp_fusion=False,
     )  # fmt: skip
-    listed = (found.indices, found.values, found.count, capacity)
+    listed = (result.indices, result.values, result.count, capacity)
     _list[(min(tiles, LISTERS),)](x, words, tiles, *listed, rows, LISTED, num_warps=LISTER_WARPS)
     if addend:
         addend.clear_gradient()
-    return found
+    return result

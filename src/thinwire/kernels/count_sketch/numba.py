@@ -102,15 +102,15 @@ def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int)
 
 
 def recover(table: Tensor, numel: int, seed: int, decode: str) -> Tensor:
-    found = torch.empty(numel, dtype=table.dtype)
-    x, out, offsets = table.numpy(), found.numpy(), _offsets(seed, table.shape[0])
+    estimates = torch.empty(numel, dtype=table.dtype)
+    x, out, offsets = table.numpy(), estimates.numpy(), _offsets(seed, table.shape[0])
     inverse = out.dtype.type(1 / table.shape[0])
 
     def work(_: int, first: int, end: int) -> None:
         _recover(x, first, offsets, decode == "median", inverse, out[first:end])
 
     _threads.run(work, _threads.pieces(numel))
-    return found
+    return estimates
 
 
 def _shares(rows: int) -> list[tuple[int, int]]:

@@ -19,8 +19,8 @@ def recover(table: Tensor, numel: int, seed: int, decode: str) -> Tensor:
     indices = torch.arange(numel, device=table.device)
     estimates = table.new_empty(rows, numel)
     for row in range(rows):
-        found = table[row][hash_to_range(indices, buckets, seed + row)]
-        estimates[row] = torch.where(_negative(indices, seed + row), -found, found)
+        value = table[row][hash_to_range(indices, buckets, seed + row)]
+        estimates[row] = torch.where(_negative(indices, seed + row), -value, value)
     if decode == "median":
         return estimates.sort(dim=0, stable=True).values[rows // 2]
     total = estimates[0]

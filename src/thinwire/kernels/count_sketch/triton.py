@@ -82,10 +82,10 @@ def _recover(table, offsets, inverse, out, numel, buckets, ROWS: tl.constexpr, B
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < numel
     if inverse is None:
-        found = _median(table, offsets, i, inside, buckets, ROWS)
+        estimate = _median(table, offsets, i, inside, buckets, ROWS)
     else:
-        found = _mean(table, offsets, inverse, i, inside, buckets, ROWS)
-    tl.store(out + i, found, mask=inside)
+        estimate = _mean(table, offsets, inverse, i, inside, buckets, ROWS)
+    tl.store(out + i, estimate, mask=inside)
 
 
 def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int) -> Tensor:

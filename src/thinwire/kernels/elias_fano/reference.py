@@ -35,5 +35,5 @@ def join(words: Tensor, count: int, low_bits: int) -> tuple[Tensor, Tensor]:
     kept = 64 - shift  # bits of the field's first word that are its own or later fields'
     first = torch.where(shift == 0, low[word], (low[word] >> shift) & ((1 << kept % 64) - 1))
     fields = (first | ((low[word + 1] << 1) << (63 - shift))) & keep
-    ones, found = bitmap.positions(words[low_end:], count)
-    return ((ones - torch.arange(count, device=words.device)) << low_bits) | fields, found
+    ones, total = bitmap.positions(words[low_end:], count)
+    return ((ones - torch.arange(count, device=words.device)) << low_bits) | fields, total

@@ -27,18 +27,18 @@ def largest(x: Tensor, k: int, guess: Tensor | None = None) -> Largest:
     return implementation(reference.largest, x.device)(x, k, proposed)
 
 
-def largest_of(found: Found, x: Tensor, k: int) -> Largest:
+def largest_of(candidates: Found, x: Tensor, k: int) -> Largest:
     """As `largest`, where the compaction of `x` by some threshold was already done.
 
-    Uses up `found`: where it does not help, its memory is taken for what does.
+    Uses up the `candidates`: where they do not help, their memory is taken for what does.
     """
     _check(x, k)
-    if found.values.dtype != x.dtype or found.values.device != x.device:
+    if candidates.values.dtype != x.dtype or candidates.values.device != x.device:
         raise RecipeError(
-            f"candidates of {found.values.dtype} on {found.values.device} were not found in "
-            f"{x.dtype} on {x.device}: pass what `compact` made of these elements"
+            f"candidates of {candidates.values.dtype} on {candidates.values.device} were not found "
+            f"in {x.dtype} on {x.device}: pass what `compact` made of these elements"
         )
-    return implementation(reference.largest_of, x.device)(found, x, k)
+    return implementation(reference.largest_of, x.device)(candidates, x, k)
 
 
 def _check(x: Tensor, k: int, guess: Tensor | None = None) -> None:

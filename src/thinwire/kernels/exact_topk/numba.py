@@ -21,7 +21,7 @@ from thinwire.kernels._numba import ONE, Array, Indices, trailing_zeros, view
 from thinwire.kernels.compact import Found
 from thinwire.kernels.compact.numba import WORD, compact_into, word_at
 from thinwire.kernels.exact_topk import Largest
-from thinwire.kernels.exact_topk.sample import room, strided
+from thinwire.kernels.exact_topk.sample import room, sample
 
 DIGIT = 12  # bits: 4096 counters, 32 KiB, and few magnitudes that share all higher bits
 
@@ -29,12 +29,15 @@ _kept = threading.local()
 
 
 @njit(cache=True, nogil=True)
-def _count(bits: Array, known: int, shift: int, counts: Indices) -> None:
+def _count(
+    bits: Array, known: int, shift: int, tallies: Indices, which: int, first: int, end: int
+) -> None:
     """Of the magnitudes whose bits above the next digit are `known`: how many have which digit."""
-    without_sign = (ONE << np.uint64(bits.itemsize * 8 - 1)) - ONE
+    part, counts = bits[first:end], tallies[which]
+    without_sign = (ONE << np.uint64(part.itemsize * 8 - 1)) - ONE
     low, size, high = np.uint64(shift), np.uint64(counts.size), np.uint64(known * counts.size)
-    for i in range(bits.size):
-        digit = ((np.uint64(bits[i]) & without_sign) >> low) - high
+    for i in range(part.size):
+        digit = ((np.uint64(part[i]) & without_sign) >> low) - high
         if digit < size:
             counts[digit] += 1
 
@@ -61,27 +64,25 @@ def _collect(
     return count
 
 
-@njit(cache=True, nogil=True)
-def _look_up(candidates: Indices, places: Indices) -> None:
-    """Each place becomes the candidate at it."""
-    for i in range(places.size):
-        places[i] = candidates[places[i]]
-
-
 def largest(x: Tensor, k: int, guess: Tensor | None = None) -> Largest:
     if guess is not None:
         return largest_of(_candidates(x, k, guess), x, k)
     return _by_sample(x, k)
 
 
-def largest_of(found: Found, x: Tensor, k: int) -> Largest:
-    return _among(found, k) or _by_sample(x, k)
+def largest_of(candidates: Found, x: Tensor, k: int) -> Largest:
+    return _among(candidates, k) or _by_sample(x, k)
 
 
 def _by_sample(x: Tensor, k: int) -> Largest:
-    if plan := strided(x.numel(), k):
-        return _among(_candidates(x, k, _proposal(x, *plan)), k) or _exactly(x, k)
-    return _exactly(x, k)
+    """A threshold that lets somewhat more than k through, if the sample is to be believed."""
+    sampled = sample(x, k)
+    if sampled is None:
+        return _exactly(x, k)
+    magnitudes, rank = np.abs(view(sampled[0])), sampled[1]
+    magnitudes.partition(magnitudes.size - rank)
+    guess = torch.tensor(magnitudes[-rank], dtype=x.dtype)
+    return _among(_candidates(x, k, guess), k) or _exactly(x, k)
 
 
 def _candidates(x: Tensor, k: int, guess: Tensor) -> Found:
@@ -95,21 +96,13 @@ def _candidates(x: Tensor, k: int, guess: Tensor) -> Found:
     return compact_into(indices[:most], values[:most], x, guess)
 
 
-def _among(found: Found, k: int) -> Largest | None:
+def _among(candidates: Found, k: int) -> Largest | None:
     """The largest of the candidates, if all that passed are listed and at least k are."""
-    if not k <= int(found.count) <= found.capacity:
+    if not k <= int(candidates.count) <= candidates.capacity:
         return None
-    candidates, values = found.trim()
-    indices, values, kth = _exactly(values, k)
-    _look_up(candidates.numpy(), indices.numpy())
-    return indices, values, kth
-
-
-def _proposal(x: Tensor, stride: int, rank: int) -> Tensor:
-    """A threshold that lets somewhat more than k through, if the sample is to be believed."""
-    sample = np.abs(view(x)[::stride])
-    sample.partition(sample.size - rank)
-    return torch.tensor(sample[-rank], dtype=x.dtype)
+    indices, values = candidates.trim()
+    places, values, kth = _exactly(values, k)
+    return indices[places], values, kth
 
 
 def _kth(source: Array, k: int) -> tuple[Any, int]:
@@ -123,21 +116,15 @@ def _kth(source: Array, k: int) -> tuple[Any, int]:
     while shift:
         digit = min(DIGIT, shift)
         shift -= digit
-        counts = np.zeros((len(parts), 1 << digit), np.int64)
-        _threads.run(partial(_count_piece, bits, known, shift, counts), parts)
-        total = counts.sum(0)
+        tallies = np.zeros((len(parts), 1 << digit), np.int64)
+        _threads.run(partial(_count, bits, known, shift, tallies), parts)
+        total = tallies.sum(0)
         from_the_top = total[::-1].cumsum()
         below_top = int(np.searchsorted(from_the_top, ties))
-        found = total.size - 1 - below_top
-        ties -= int(from_the_top[below_top] - total[found])
-        known = known << digit | found
+        value = total.size - 1 - below_top
+        ties -= int(from_the_top[below_top] - total[value])
+        known = known << digit | value
     return np.array(known, bits.dtype).view(source.dtype)[()], ties
-
-
-def _count_piece(
-    bits: Array, known: int, shift: int, counts: Indices, which: int, first: int, end: int
-) -> None:
-    _count(bits[first:end], known, shift, counts[which])
 
 
 def _exactly(x: Tensor, k: int) -> Largest:

@@ -11,5 +11,5 @@ def largest(x: Tensor, k: int, guess: Tensor | None = None) -> tuple[Tensor, Ten
     return indices, x[indices], magnitudes[k - 1]
 
 
-def largest_of(found: Found, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+def largest_of(candidates: Found, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     return largest(x, k)

@@ -1,11 +1,11 @@
 """The exact k largest magnitudes on CUDA, without the host waiting for the device.
 
-The k-th magnitude is found by a radix selection: its bits, eight at a time from the top, each
+The k-th magnitude is candidates by a radix selection: its bits, eight at a time from the top, each
 from a histogram of the elements that agree with it so far. Then what is larger, and the first of
 what is equal, is listed in order; the histograms have told each program where its own begin.
 
 That is done with the candidates, where at least k passed the guess and all of them are listed; the
-kernel decides it from the count on the device. Else two digits of the k-th magnitude are found
+kernel decides it from the count on the device. Else two digits of the k-th magnitude are candidates
 from the whole of `x`. Few elements agree with both or are larger, unless there are many ties: then
 they take the candidates' place, in one more pass, or else all elements are looked at to the end.
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from thinwire.kernels._triton import load_tile, magnitude_key
 from thinwire.kernels.compact import Found
 from thinwire.kernels.compact.triton import compact
-from thinwire.kernels.exact_topk.sample import room, strided
+from thinwire.kernels.exact_topk.sample import room, sample
 
 BLOCK, LARGE_BLOCK = 1024, 2048  # elements that a program looks at: of few, of very many
 WARPS = 4
@@ -165,13 +165,13 @@ def _finish(
 
 @triton.jit(do_not_specialize=["numel", "capacity", "k"])
 def _select(
-    x, numel, candidates, names, found, capacity, k, scratch, indices, values, kth_magnitude,
+    x, numel, candidates, names, count, capacity, k, scratch, indices, values, kth_magnitude,
     MOST_PROGRAMS: tl.constexpr, BLOCK: tl.constexpr, LARGE_BLOCK: tl.constexpr,
 ):  # fmt: skip
     ROUNDS: tl.constexpr = x.dtype.element_ty.primitive_bitwidth // 8
     arrived, counts = scratch, scratch + 1
     histograms = counts + 2 * MOST_PROGRAMS
-    passed = tl.load(found)
+    passed = tl.load(count)
     few = (passed >= k) & (passed <= capacity)
     nothing = tl.zeros((), tl.int64)
     prefix, rank, larger, turn = nothing, nothing + k, nothing, nothing
@@ -217,7 +217,7 @@ def _programs(x: Tensor) -> int:
     return min(PROGRAMS_A_MULTIPROCESSOR * room, -(-x.numel() // BLOCK))
 
 
-def largest_of(found: Found, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+def largest_of(candidates: Found, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     programs = _programs(x)
     most = triton.next_power_of_2(programs)
     # The arrivals, two counts a program, and a histogram a round: some rounds come twice.
@@ -227,35 +227,21 @@ def largest_of(found: Found, x: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]
     values = torch.empty(k, dtype=x.dtype, device=x.device)
     kth = torch.empty((), dtype=x.dtype, device=x.device)
     _select[(programs,)](
-        x,
-        x.numel(),
-        found.values,
-        found.indices,
-        found.count,
-        found.capacity,
-        k,
-        scratch,
-        indices,
-        values,
-        kth,
-        most,
-        BLOCK,
+        x, x.numel(), candidates.values, candidates.indices, candidates.count,
+        candidates.capacity, k, scratch, indices, values, kth, most, BLOCK,
         LARGE_BLOCK if x.numel() > programs * LARGE_BLOCK else BLOCK,
-        num_warps=WARPS,
-        maxnreg=REGISTERS,
-        launch_cooperative_grid=True,
-    )
+        num_warps=WARPS, maxnreg=REGISTERS, launch_cooperative_grid=True,
+    )  # fmt: skip
     return indices, values, kth
 
 
 def largest(x: Tensor, k: int, guess: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     if guess is None:
-        plan = strided(x.numel(), k)
-        if plan is None or x.numel() < SAMPLE_FROM:
+        sampled = sample(x, k) if x.numel() >= SAMPLE_FROM else None
+        if sampled is None:
             return largest_of(_nothing(x), x, k)
-        stride, rank = plan
-        sample = x[::stride].contiguous()
-        guess = largest_of(_nothing(sample), sample, rank)[2]
+        some, rank = sampled
+        guess = largest_of(_nothing(some), some, rank)[2]
     return largest_of(compact(x, guess, room(x.numel(), k)), x, k)
 
 

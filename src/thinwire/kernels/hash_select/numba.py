@@ -30,12 +30,12 @@ LIST = 1 << 16  # survivors, in 768 KiB for float32
 
 @njit(cache=True, nogil=True)
 def _scatter(
-    indices: Indices, found: Array, count: int, slots: np.uint64, offset: np.uint64,
+    indices: Indices, survivors: Array, count: int, slots: np.uint64, offset: np.uint64,
     winners: Indices, values: Array,
 ) -> None:  # fmt: skip
     for i in range(count):
         slot = np.int64(in_range(mix(np.uint64(indices[i]), offset), slots))
-        winners[slot], values[slot] = indices[i], found[i]
+        winners[slot], values[slot] = indices[i], survivors[i]
 
 
 @njit(cache=True, nogil=True)
@@ -45,14 +45,14 @@ def _select(
     winners: Indices, values: Array,
 ) -> None:  # fmt: skip
     room = min(end - start, LIST) + BLOCK
-    indices, found, count = np.empty(room, np.int64), np.empty(room, x.dtype), 0
+    indices, survivors, count = np.empty(room, np.int64), np.empty(room, x.dtype), 0
     for low in range(start, end, BLOCK):
         block = add(x, grad, velocity, factor, clear, low, min(low + BLOCK, end))
-        count = scan(block, low, limit, indices, found, count)
+        count = scan(block, low, limit, indices, survivors, count)
         if count > room - BLOCK:
-            _scatter(indices, found, count, slots, offset, winners, values)
+            _scatter(indices, survivors, count, slots, offset, winners, values)
             count = 0
-    _scatter(indices, found, count, slots, offset, winners, values)
+    _scatter(indices, survivors, count, slots, offset, winners, values)
 
 
 @njit(cache=True, nogil=True)

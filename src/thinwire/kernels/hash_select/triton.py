@@ -17,8 +17,8 @@ from thinwire.kernels._triton import (
     marks,
     mix_offset,
     ones,
-    rows_of,
     summands,
+    tiling,
 )
 from thinwire.kernels.addend import Addend
 
@@ -51,8 +51,7 @@ def hash_select(
 ) -> tuple[Tensor, Tensor]:
     winners = torch.full((slots,), -1, dtype=torch.int64, device=x.device)
     values = torch.empty(slots, dtype=x.dtype, device=x.device)
-    rows = rows_of(x, WARPS)
-    tiles = max(1, triton.cdiv(x.numel(), rows * ROW.value))
+    tiles, rows = tiling(x, WARPS)
     _claim[(tiles,)](
         x, *summands(x, addend), threshold, winners, slots, mix_offset(seed), x.numel(), rows,
         num_warps=WARPS, enable_fp_fusion=False,

@@ -45,7 +45,7 @@ def max_abs(x: Tensor) -> Tensor:
         return reference.max_abs(x)
     words: Array = x.detach().view(-1).view(_WORDS[x.element_size()]).numpy()
     magnitude = words.dtype.type(np.iinfo(words.dtype).max >> 1)
-    found = _threads.run(
+    largest = _threads.run(
         lambda _, first, end: _max_abs(words[first:end], magnitude), _threads.pieces(words.size)
     )
-    return torch.from_numpy(np.array(max(found), words.dtype)).view(x.dtype).double()
+    return torch.from_numpy(np.array(max(largest), words.dtype)).view(x.dtype).double()

@@ -99,8 +99,8 @@ def _evaluate(coefficients: Array, lengths: Indices, out: Array) -> None:
 
 def split(curve: Tensor, pieces: int, least: int) -> Tensor:
     starts = np.zeros(pieces + 1, np.int64)
-    found = _split(curve.numpy(), starts, least)
-    return torch.from_numpy(np.diff(starts[: found + 1]))
+    count = _split(curve.numpy(), starts, least)
+    return torch.from_numpy(np.diff(starts[: count + 1]))
 
 
 def project(curve: Tensor, lengths: Tensor, degree: int) -> Tensor:

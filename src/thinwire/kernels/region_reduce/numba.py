@@ -41,16 +41,16 @@ def _add(indices: Indices, values: Array, bitmap: Words, before: Indices, out: A
 
 @njit(cache=True, nogil=True)
 def _common(indices: Indices, others: Indices, out: Indices) -> np.int64:
-    found, i, j = np.int64(0), 0, 0
+    count, i, j = np.int64(0), 0, 0
     while i < indices.size and j < others.size:
         a, b = indices[i], others[j]
-        if found < out.size:
-            out[found] = i
+        if count < out.size:
+            out[count] = i
         # No branch to mispredict: both sides move on by comparison.
-        found += a == b
+        count += a == b
         i += a <= b
         j += b <= a
-    return found
+    return count
 
 
 def region_reduce(parts: Sequence[Sparse], numel: int) -> Sparse:
@@ -72,5 +72,5 @@ def region_reduce(parts: Sequence[Sparse], numel: int) -> Sparse:
 
 def common(indices: Tensor, others: Tensor) -> Tensor:
     out = torch.empty(min(indices.numel(), others.numel()), dtype=torch.int64)
-    found = int(_common(indices.numpy(), others.numpy(), out.numpy()))
-    return out[:found]
+    count = int(_common(indices.numpy(), others.numpy(), out.numpy()))
+    return out[:count]

@@ -27,8 +27,8 @@ def _gap(indices, i, size):
 @triton.jit
 def _remainder(x, i, size, low_bits, ENCODES: tl.constexpr):
     """Of the gaps before the indices `x`, or of the numbers `x`."""
-    found = _gap(x, i, size) if ENCODES else tl.load(x + i, mask=i < size, other=0)
-    return tl.where(i < size, found & ((tl.full((), 1, tl.int64) << low_bits) - 1), 0)
+    number = _gap(x, i, size) if ENCODES else tl.load(x + i, mask=i < size, other=0)
+    return tl.where(i < size, number & ((tl.full((), 1, tl.int64) << low_bits) - 1), 0)
 
 
 @triton.jit(do_not_specialize=["size", "low_bits"])
