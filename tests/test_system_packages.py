@@ -6,7 +6,7 @@ from shutil import which
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "system-packages"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "system-packages"
 
 
 def run(folder: Path, **commands: str) -> str:
