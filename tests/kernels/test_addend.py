@@ -1,70 +1,43 @@
-"""What is still to be added: in torch's order of rounding, and refused where it does not fit."""
+"""What is added before a selection: the torch that kernels are held against, and what is refused."""
 
 import pytest
 import torch
 from torch import Tensor
 
+from support.implementations import bits, normal
 from thinwire.errors import RecipeError
-from thinwire.kernels.addend import Addend, check
+from thinwire.kernels.addend import Addend
+from thinwire.kernels.compact import compact
 
-N = 6
-
-
-def test_a_gradient_is_added_in_place() -> None:
-    x, grad = torch.randn(N), torch.randn(N)
-    expected = x + grad
-    Addend(grad).add_to(x)
-    assert torch.equal(x, expected)
+N = 100
 
 
-def test_a_velocity_is_carried_and_added() -> None:
-    x, grad, velocity = torch.randn(N), torch.randn(N), torch.randn(N)
-    moved = velocity * 0.9 + grad
-    expected = x + moved
-    Addend(grad, velocity, 0.9).add_to(x)
-    assert torch.equal(velocity, moved)
-    assert torch.equal(x, expected)
-
-
+@pytest.mark.parametrize("momentum", [False, True])
 @pytest.mark.parametrize("clear", [False, True])
-def test_the_gradient_is_cleared_only_if_asked(clear: bool) -> None:
-    grad = torch.ones(N)
-    Addend(grad, clear=clear).add_to(torch.zeros(N))
-    assert bool((grad == (0 if clear else 1)).all())
-
-
-def test_a_sample_changes_nothing() -> None:
-    x, grad, velocity = torch.randn(N), torch.randn(N), torch.randn(N)
-    before = [t.clone() for t in (x, grad, velocity)]
-    addend = Addend(grad, velocity, 0.5, clear=True)
-    sample = addend.sample(x, slice(0, N, 2))
-    assert all(torch.equal(a, b) for a, b in zip((x, grad, velocity), before, strict=True))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_it_is_added_in_place(momentum: bool, clear: bool, dtype: torch.dtype) -> None:
+    x, grad = normal(N, seed=1), normal(N, dtype, seed=2)
+    velocity = normal(N, seed=3) if momentum else None
+    step = normal(N, seed=3).mul_(0.9).add_(grad) if momentum else grad
+    expected = normal(N, seed=1).add_(step)
+    addend = Addend(grad, velocity, 0.9, clear)
+    sample = addend.sample(x, slice(3, None, 7))
+    assert sample.dtype == x.dtype
+    assert bits(sample) == bits(expected[3::7])
+    assert bits(x) == bits(normal(N, seed=1)), "a sample changes nothing"
     addend.add_to(x)
-    assert torch.equal(sample, x[::2])
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_gradients_of_any_floating_dtype_pass(dtype: torch.dtype) -> None:
-    check(torch.zeros(N), torch.tensor(0.5), Addend(torch.zeros(N, dtype=dtype)))
+    assert bits(x) == bits(expected)
+    assert velocity is None or bits(velocity) == bits(step)
+    assert bits(grad) == bits(torch.zeros(N, dtype=dtype) if clear else normal(N, dtype, seed=2))
 
 
 @pytest.mark.parametrize(
-    ("x", "addend", "says"),
-    [
-        (torch.zeros(2, 3), None, "pass them flat"),
-        (torch.zeros(12)[::2], None, "pass them flat"),
-        (torch.zeros(N).half(), None, "float32 or float64"),
-        (torch.zeros(N), Addend(torch.zeros(N + 1)), "cannot be added"),
-        (torch.zeros(N), Addend(torch.zeros(2 * N)[::2]), "cannot be added"),
-        (torch.zeros(N), Addend(torch.zeros(N).long()), "cannot be added"),
-        (torch.zeros(N), Addend(torch.zeros(N), torch.zeros(N).double()), "velocity is"),
-    ],
+    "grad", [torch.zeros(3), torch.zeros(8)[::2], torch.zeros(4, dtype=torch.int32)]
 )
-def test_what_does_not_fit_is_refused(x: Tensor, addend: Addend | None, says: str) -> None:
-    with pytest.raises(RecipeError, match=says):
-        check(x, addend=addend)
-
-
-def test_a_threshold_is_one_number() -> None:
-    with pytest.raises(RecipeError, match="0-D tensor"):
-        check(torch.zeros(N), torch.zeros(1))
+def test_what_cannot_be_added_is_refused(grad: Tensor) -> None:
+    x, threshold = torch.zeros(4), torch.tensor(1.0)
+    for addend in (Addend(grad), Addend(grad, torch.zeros(4), 0.9)):
+        with pytest.raises(RecipeError, match="cannot be added to 4 elements"):
+            compact(x, threshold, 4, addend)
+    with pytest.raises(RecipeError, match=r"velocity is torch.float64"):
+        compact(x, threshold, 4, Addend(torch.zeros(4), torch.zeros(4, dtype=torch.float64), 0.9))

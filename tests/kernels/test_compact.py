@@ -179,17 +179,3 @@ def test_what_cannot_be_read_is_refused(
 ) -> None:
     with pytest.raises(RecipeError, match=complaint):
         compact(x, threshold, capacity)
-
-
-@pytest.mark.parametrize(
-    "grad", [torch.zeros(3), torch.zeros(8)[::2], torch.zeros(4, dtype=torch.int32)]
-)
-def test_what_cannot_be_added_is_refused(grad: Tensor) -> None:
-    residual = torch.zeros(4)
-    with pytest.raises(RecipeError, match="cannot be added to 4 elements"):
-        accumulate(residual, grad, torch.tensor(1.0), 4)
-    with pytest.raises(RecipeError, match="cannot be added to 4 elements"):
-        accumulate_momentum(torch.zeros(4), residual, grad, 0.9, torch.tensor(1.0), 4)
-    with pytest.raises(RecipeError, match=r"velocity is torch.float64"):
-        velocity = torch.zeros(4, dtype=torch.float64)
-        accumulate_momentum(velocity, residual, torch.zeros(4), 0.9, torch.tensor(1.0), 4)

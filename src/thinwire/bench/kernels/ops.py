@@ -167,8 +167,8 @@ def _decoded(codec: IndexCodec | ValueCodec, i: Inputs) -> Work:
     if isinstance(codec, ValueCodec):
         return lambda: codec.decode(part, count, i.values.dtype)
     if not codec.lossless:
-        found = codec.support(part, count, i.n)
-        count = count if found is None else found.numel()
+        support = codec.support(part, count, i.n)
+        count = count if support is None else support.numel()
     return lambda: codec.decode(part, count, i.n)
 
 
