@@ -1,4 +1,4 @@
-"""What is added before a selection: the torch that kernels are held against, and what is refused."""
+"""What is added before a selection: what torch adds, and what is refused."""
 
 import pytest
 import torch
