@@ -36,21 +36,23 @@ def auto(
     residual. Those that send bytes are also considered with `codec`, and `union` in 16 bits; not
     so with an empty `codec`.
     """
-    ways = {name: at_density(name, density) for name in choices}
-    ways = {n: dataclasses.replace(way, feedback=Residual()) for n, way in ways.items()}
+    pipelines = {
+        name: dataclasses.replace(at_density(name, density), feedback=Residual())
+        for name in choices
+    }
     coded = {
-        f"{name} | {codec}": dataclasses.replace(way, **build_pieces({"codec": codec}))
-        for name, way in ways.items()
-        if codec and way.collective.takes == "bytes"
+        f"{name} | {codec}": dataclasses.replace(pipeline, **build_pieces({"codec": codec}))
+        for name, pipeline in pipelines.items()
+        if codec and pipeline.collective.takes == "bytes"
     }
     halved = {
         f"{name} | bf16": dataclasses.replace(
-            way, collective=dataclasses.replace(way.collective, dtype="bf16")
+            pipeline, collective=dataclasses.replace(pipeline.collective, dtype="bf16")
         )
-        for name, way in ways.items()
-        if codec and isinstance(way.collective, UnionAllReduce)
+        for name, pipeline in pipelines.items()
+        if codec and isinstance(pipeline.collective, UnionAllReduce)
     }
-    choose = Auto.between(methods.dense(), ways | coded | halved, trial)
+    choose = Auto.between(methods.dense(), pipelines | coded | halved, trial)
     return dataclasses.replace(choose, row_collective=AllGather())
 
 

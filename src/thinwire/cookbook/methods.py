@@ -77,11 +77,11 @@ def dragonn(
     on measured times, and not on the recipe alone. `batched` is the decoding of section 4.3.
     """
     gather, feedback = AllGather(batched), Momentum(momentum)
-    way = Pipeline(HashedSlots(density, slots), collective=gather, feedback=feedback)
+    hashed = Pipeline(HashedSlots(density, slots), collective=gather, feedback=feedback)
     if not selective:
-        return way
-    chosen = Auto.between(dense_pipeline(feedback), {"dragonn": way}, trial=0)
-    return dataclasses.replace(chosen, unit="tensor", bypass=way.bypass)
+        return hashed
+    chosen = Auto.between(dense_pipeline(feedback), {"dragonn": hashed}, trial=0)
+    return dataclasses.replace(chosen, unit="tensor", bypass=hashed.bypass)
 
 
 def mstopk(density: float = 0.001) -> Pipeline:

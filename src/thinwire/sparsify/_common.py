@@ -55,10 +55,10 @@ def take_largest(x: Tensor, k: int) -> Sparse:
     return Sparse(indices, values, x.numel(), ordered=True)
 
 
-def take_largest_of(found: Sparse, k: int) -> Sparse:
-    """The `k` largest of those found, at most as many as there are."""
-    places = take_largest(found.values, k).indices
-    return Sparse(found.indices[places], found.values[places], found.numel, ordered=True)
+def take_largest_of(some: Sparse, k: int) -> Sparse:
+    """The `k` largest of some elements, at most as many as there are."""
+    places = take_largest(some.values, k).indices
+    return Sparse(some.indices[places], some.values[places], some.numel, ordered=True)
 
 
 def reaching(x: LazySum, threshold: Tensor | float, expected: int) -> Sparse:
@@ -69,11 +69,11 @@ def reaching(x: LazySum, threshold: Tensor | float, expected: int) -> Sparse:
     if not isinstance(threshold, Tensor):
         limit = torch.tensor(threshold, dtype=torch.float64).to(x.dtype)
         threshold = limit.to(x.device, non_blocking=True)
-    found = x.compact(threshold, min(x.numel, 2 * expected))
-    count = int(found.count)
-    if count > found.capacity:
-        found = x.compact(threshold, count)
-    return listed(found, x.numel)
+    passing = x.compact(threshold, min(x.numel, 2 * expected))
+    count = int(passing.count)
+    if count > passing.capacity:
+        passing = x.compact(threshold, count)
+    return listed(passing, x.numel)
 
 
 def listed(found: Found, numel: int) -> Sparse:

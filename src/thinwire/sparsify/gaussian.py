@@ -52,23 +52,23 @@ class GaussianK(Sparsifier):
             return take_all(x)
         mean, deviation = _mean_and_deviation(x)
         threshold = abs(mean) + _quantile(k, numel) * deviation
-        found: Sparse | None = None  # the fewest known to be too many
+        superset: Sparse | None = None  # the fewest known to be too many
         too_many, too_few = 0.0, math.inf  # the closest thresholds known to be too low, too high
         for _ in range(self.max_adjustments + 1):
             if not 0 < threshold < math.inf:
                 break
-            kept = _reaching(x if found is None else found, threshold, k)
+            kept = _reaching(x if superset is None else superset, threshold, k)
             if kept.count < self.low * k:
                 too_few = threshold
             elif kept.count <= self.high * k:
                 return kept
             else:
-                too_many, found = threshold, kept
+                too_many, superset = threshold, kept
             if too_many > 0 and too_few < math.inf:
                 threshold = (too_many + too_few) / 2
             else:
                 threshold *= _quantile(k, numel) / _quantile(kept.count, numel)
-        return take_largest(x, k) if found is None else take_largest_of(found, k)
+        return take_largest(x, k) if superset is None else take_largest_of(superset, k)
 
 
 def _reaching(x: Tensor | Sparse, threshold: float, k: int) -> Sparse:

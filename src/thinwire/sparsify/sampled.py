@@ -59,12 +59,12 @@ class SampledThreshold(OnePass):
         rank = rank_in(sample, k, x)
         threshold = kth_largest(sample, rank)
         for _ in range(self.max_adjustments + 1):
-            found = reaching(x, threshold, k)
-            if found.count > self.high * k:
-                return take_largest_of(found, k)
-            if found.count >= self.low * k:
-                return found
-            rank = max(rank + 1, math.ceil(rank * k / max(found.count, 1)))
+            passing = reaching(x, threshold, k)
+            if passing.count > self.high * k:
+                return take_largest_of(passing, k)
+            if passing.count >= self.low * k:
+                return passing
+            rank = max(rank + 1, math.ceil(rank * k / max(passing.count, 1)))
             if rank > sample.numel():
                 break
             lower = kth_largest(sample, rank)

@@ -50,9 +50,9 @@ class TopK(OnePass):
         k = target_count(x.numel, self.density, ctx.density)
         if not 0 < k < x.numel:
             return take_largest(x.dense(), k)
-        found = x.compact(state["threshold"] * (1 - state["gap"]), min(x.numel, _ROOM * k))
-        indices, values, threshold = largest_of(found, x.dense(), k)
-        off = (_WANTED * k / found.count.clamp(min=1)).clamp_(0.25, 4)
+        candidates = x.compact(state["threshold"] * (1 - state["gap"]), min(x.numel, _ROOM * k))
+        indices, values, threshold = largest_of(candidates, x.dense(), k)
+        off = (_WANTED * k / candidates.count.clamp(min=1)).clamp_(0.25, 4)
         state["threshold"] = threshold
         state["gap"] = (state["gap"] * off).clamp_(_LEAST_GAP, _MOST_GAP)
         return Sparse(indices, values, x.numel, ordered=True)

@@ -89,21 +89,21 @@ class BloomIndex(IndexCodec):
         """The `count` indices of the support, where with P0 `count` is the size of all of it."""
         filter, policy = settings_of(part, rows)
         _check_bits(filter, policy, count)
-        found = positives(filter, rows, most=None if policy in _DRAWN else count)
-        if found.numel() < count or (policy == "p0" and found.numel() != count):
-            raise WireFormatError(f"{count} rows must be positive, found {found.numel()}")
-        return choose(policy, filter, found, count)
+        candidates = positives(filter, rows, most=None if policy in _DRAWN else count)
+        if candidates.numel() < count or (policy == "p0" and candidates.numel() != count):
+            raise WireFormatError(f"{count} rows must be positive, found {candidates.numel()}")
+        return choose(policy, filter, candidates, count)
 
 
-def choose(policy: Policy, filter: Filter, found: Tensor, count: int) -> Tensor:
-    """Those of the ascending positives `found` that a policy takes for `count` indices."""
-    if policy == "p0" or found.numel() <= count:
-        return found
+def choose(policy: Policy, filter: Filter, candidates: Tensor, count: int) -> Tensor:
+    """Those of the ascending positives `candidates` that a policy takes for `count` indices."""
+    if policy == "p0" or candidates.numel() <= count:
+        return candidates
     if policy == "p1":
-        return found[drawn_order(found, filter.salt)[:count]].sort().values
+        return candidates[drawn_order(candidates, filter.salt)[:count]].sort().values
     if policy == "p2":
-        return resolve(filter, found, count)
-    return found[:count]
+        return resolve(filter, candidates, count)
+    return candidates[:count]
 
 
 def settings_of(part: Tensor, rows: int) -> tuple[Filter, Policy]:

@@ -99,9 +99,9 @@ def _shorten(packed: Tensor) -> Tensor:
 def _lengthen(packed: Tensor, expected: int) -> Tensor:
     """The bytes with runs written out; no more than fourteen for each that there is."""
     lengths = torch.where(packed < _RUNS, 1, packed.long() - (_RUNS - 2))
-    found = int(lengths.sum())
-    if found != expected:
-        raise WireFormatError(f"{expected} bytes of digits must be here, found {found}")
+    count = int(lengths.sum())
+    if count != expected:
+        raise WireFormatError(f"{expected} bytes of digits must be here, found {count}")
     plain = torch.where(packed < _RUNS, packed, ZEROS)
     out = plain.repeat_interleave(lengths, output_size=expected)
     if not torch.equal(_shorten(out), packed):
