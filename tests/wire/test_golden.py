@@ -1,5 +1,7 @@
 """The wire format is frozen: what was written once is written and read for ever."""
 
+import hashlib
+
 import pytest
 import torch
 
@@ -7,6 +9,15 @@ from support.extras import skipped_without_its_package
 from thinwire.types import Sparse
 
 from .make_golden import CONTEXT, GOLDEN, NAMES, READ_ONLY, SELECTIONS, pair_of, path
+
+DRAWN = {
+    "sparse": "e8c40b4741cf3f79",
+    "unordered": "23a224ccb97892c7",
+    "rows": "1bd6ce1589c3d1e6",
+    "dense": "e8c40b4741cf3f79",
+    "empty": "e3b0c44298fc1c14",
+}
+"""What the golden files of fit_dexp decode to, as digests of the values' bytes."""
 
 
 @pytest.mark.parametrize(("codec", "form"), NAMES)
@@ -36,12 +47,13 @@ def test_golden(codec: str, form: str) -> None:
     assert isinstance(expected, torch.Tensor)
     assert values.dtype == expected.dtype
     assert values.shape == expected.shape
+    if codec == "raw+fit_dexp":
+        # The file's fit was made on another machine, with another exp, so that the bound of a fit
+        # made here says nothing of it. Decoding multiplies, and draws the same bits everywhere.
+        assert hashlib.sha256(values.numpy().tobytes()).hexdigest()[:16] == DRAWN[form]
+        return
     error = (values - expected).abs().double().reshape(-1)
-    bound = pair.value.error_bound(expected.reshape(-1))
-    if codec == "raw+fit_dexp" and values.numel():
-        # The bound is of this machine's fit; the file's was made elsewhere, with another exp.
-        bound = bound + 1e-7 * float(expected.abs().max())
-    assert (error <= bound).all()
+    assert (error <= pair.value.error_bound(expected.reshape(-1))).all()
 
 
 def test_header_by_hand() -> None:
