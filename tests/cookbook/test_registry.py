@@ -7,6 +7,7 @@ import torch
 
 import thinwire as tw
 from support.codec.cases import LEFT_OUT, at_hand
+from thinwire.codec import Pair
 from thinwire.codec.index import RawIndex
 from thinwire.codec.value import Bf16Value
 from thinwire.cookbook import registry
@@ -89,8 +90,12 @@ def test_a_registered_piece_is_parsed_printed_and_saved(clean) -> None:
 def test_what_is_no_piece_is_refused(clean) -> None:
     with pytest.raises(tw.RecipeError, match="must be a subclass of one of Sparsifier"):
         tw.register(int)
-    with pytest.raises(tw.RecipeError, match="First2 must be a dataclass"):
-        tw.register(type("First2", (tw.Sparsifier,), {"name": "first2"}))
+    for base in (tw.Sparsifier, First):
+        with pytest.raises(tw.RecipeError, match="First2 must be a dataclass"):
+            tw.register(type("First2", (base,), {"name": "first2"}))
+    thawed = dataclasses.make_dataclass("Thawed", [], bases=(tw.Sparsifier,))
+    with pytest.raises(tw.RecipeError, match="Thawed must be a dataclass"):
+        tw.register(thawed)
     unnamed = dataclasses.make_dataclass("Unnamed", [], bases=(First,), frozen=True)
     unnamed.name = ""
     with pytest.raises(tw.RecipeError, match="Unnamed has no name"):
@@ -109,6 +114,41 @@ def test_a_name_or_an_id_that_is_taken_is_refused(clean) -> None:
         value.name, value.id = "mine", id
         with pytest.raises(tw.RecipeError, match=f"id={id} of the value codec 'mine'"):
             tw.register(value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plain(tw.Codec):
+    """A whole codec of its own: raw bytes, in the container of a pair."""
+
+    name = "plain"
+
+    spare: int = 0
+
+    @property
+    def lossless(self):
+        return True
+
+    def encode(self, s, ctx):
+        return Pair().encode(s, ctx)
+
+    def decode(self, wire, ctx):
+        return Pair().decode(wire, ctx)
+
+
+@pytest.mark.parametrize("collective", ["allgather", "gtopk", "ok-topk", "sparcml"])
+def test_a_whole_codec_of_a_third_party(clean, collective) -> None:
+    tw.register(Plain)
+    recipe = tw.recipe(f"topk(0.1) | plain(3) | {collective} | residual", bypass=0)
+    assert recipe.codec == Plain(3)
+    assert recipe.to_dict()["codec"] == {"name": "plain", "spare": 3}
+    assert tw.recipe(recipe.to_dict()) == recipe
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    updates = []
+    for given in (recipe, dataclasses.replace(recipe, codec=Pair())):
+        sync = tw.Synchronizer(given)
+        updates.append(sync.average("w", x.clone()))
+        sync.close()
+    assert torch.equal(*updates)
 
 
 def test_an_unnamed_piece_can_be_used_but_not_saved() -> None:

@@ -6,7 +6,6 @@ A package brings pieces by an entry point of the group "thinwire.pieces" that na
     my-topk = "my_package:MyTopK"
 """
 
-import dataclasses
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -94,7 +93,9 @@ def _role_of(piece: Any) -> str:
     if not roles:
         bases = ", ".join(base.__name__ for base, _ in ROLES.values())
         raise RecipeError(f"{piece!r} is no piece: it must be a subclass of one of {bases}")
-    if not dataclasses.is_dataclass(piece):
+    # Its own decorator: that of its base class would not know the fields it adds.
+    params = vars(piece).get("__dataclass_params__")
+    if params is None or not params.frozen:
         raise RecipeError(f"{piece.__name__} must be a dataclass(frozen=True) of plain settings")
     return roles[0]
 

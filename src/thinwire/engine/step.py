@@ -17,7 +17,7 @@ Job = Callable[[], None]
 
 
 class StepRunner:
-    """Brings units through a step: `run` begins one or several, `finish` waits for all."""
+    """Brings units through a step: one, or several overlapped; `finish` waits for plain sums."""
 
     def __init__(self, comm: GroupCommunicator, nodes: Nodes | None, seed: int) -> None:
         self.comm, self.nodes, self.seed = comm, nodes, seed
