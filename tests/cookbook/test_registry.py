@@ -12,6 +12,8 @@ from thinwire.codec.index import RawIndex
 from thinwire.codec.value import Bf16Value
 from thinwire.cookbook import registry
 from thinwire.cookbook.registry import piece_by_id, pieces
+from thinwire.cost.exchange import Load
+from thinwire.cost.patterns import pattern
 from thinwire.errors import WireFormatError
 from thinwire.types import IndexCodec, ValueCodec
 
@@ -149,6 +151,36 @@ def test_a_whole_codec_of_a_third_party(clean, collective) -> None:
         updates.append(sync.average("w", x.clone()))
         sync.close()
     assert torch.equal(*updates)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Identity(tw.LinearCodec):
+    """A payload that adds, and loses nothing: the elements themselves."""
+
+    name = "identity"
+
+    def project(self, s, ctx):
+        return s.to_dense()
+
+    def recover(self, total, numel, ctx):
+        return total
+
+
+def test_a_linear_codec_of_a_third_party(clean) -> None:
+    """Its blocks arrive as they are; what it costs is not known, and said so."""
+    tw.register(Identity)
+    recipe = tw.recipe("block(0.1, 8) | identity | sketch-allreduce(8) | residual", bypass=0)
+    assert tw.recipe(recipe.to_dict()) == recipe
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    sync = tw.Synchronizer(recipe)
+    update = sync.average("w", x.clone())
+    assert "nothing was compared" in sync.explain()
+    sync.close()
+    sent = update != 0
+    assert 0 < int(sent.sum()) <= 104
+    assert torch.equal(update[sent], x[sent])
+    with pytest.raises(tw.RecipeError, match=r"Identity.* has no cost model"):
+        pattern(recipe.collective, recipe.codec, Load(2, 1000, 100))
 
 
 def test_an_unnamed_piece_can_be_used_but_not_saved() -> None:

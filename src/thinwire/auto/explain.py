@@ -29,7 +29,7 @@ def explain(
         return "\n\n".join(_decided(chooser, by_name) for chooser in choosers.by_kind.values())
     ranks = choosers.comm.size
     lines = ["The recipe was given, not chosen: nothing was compared. The recipe 'auto' compares."]
-    if isinstance(pipeline.collective, SketchAllReduce):
+    if isinstance(pipeline.collective, SketchAllReduce) and isinstance(pipeline.codec, CountSketch):
         for unit in by_name.values():
             load = load_of(pipeline, unit.spec.numel, ranks)
             lines.append(_sketch_or_union(unit.spec.name, load, pipeline, True))

@@ -136,7 +136,8 @@ def _union(collective: UnionAllReduce, codec: AnyCodec, load: Load) -> Pattern:
 
 @pattern.register
 def _sketch(collective: SketchAllReduce, codec: AnyCodec, load: Load) -> Pattern:
-    assert isinstance(codec, CountSketch)
+    if not isinstance(codec, CountSketch):
+        raise RecipeError(f"{codec!r} has no cost model: how long its payload is, is not known")
     _, _, union = _blocks(load, collective.block)
     values = union * collective.block
     table = 4 * codec.rows * codec.buckets(round(values))
