@@ -41,3 +41,23 @@ def test_nothing_to_run_is_refused() -> None:
         launches([], NODES, 1, 29500)
     with pytest.raises(LabError, match="workers_per_node"):
         launches(["true"], NODES, 0, 29500)
+
+
+def test_ranks_on_cards_see_one_each_and_are_hosts_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NCCL_MAX_CTAS", "7")
+    monkeypatch.delenv("NCCL_MAX_NCHANNELS", raising=False)
+    found = [one.env for one in launches(["python", "train.py"], NODES, 2, 29500, ["2", "5"])]
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in found] == ["2", "5", "2", "5"]
+    assert [env["NCCL_HOSTID"] for env in found] == ["h0", "h1", "h2", "h3"]
+    assert all(env["LOCAL_RANK"] == "0" and env["NCCL_IB_DISABLE"] == "1" for env in found)
+    assert all(env["NCCL_MAX_CTAS"] == "7" for env in found)
+    assert all(env["NCCL_MAX_NCHANNELS"] == "2" for env in found)
+
+
+def test_torchrun_on_cards_needs_a_node_for_each_rank() -> None:
+    found = launches(["torchrun", "train.py"], NODES, 1, 29500, ["0"])
+    assert [one.env["NCCL_HOSTID"] for one in found] == ["h0", "h1"]
+    with pytest.raises(LabError, match="2 ranks a node"):
+        launches(["torchrun", "train.py"], NODES, 2, 29500, ["0"])

@@ -1,6 +1,8 @@
 """What ranks do in the tests of `lab.ranks`: add a number up over all ranks, or fail."""
 
+import faulthandler
 import os
+import signal
 
 import torch
 import torch.distributed as dist
@@ -11,7 +13,12 @@ from thinwire.lab.rank_main import Case, Message, ReportStep
 def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
     if case.get("fails") == rank:
         raise RuntimeError("this one fails")
-    total = torch.tensor(case["number"])
+    if "deadline" in case:
+        faulthandler.dump_traceback_later(
+            case["deadline"], exit=True
+        )  # sooner than `rank_main` would
+        signal.pause()
+    total = torch.tensor(case["number"], device=case.get("device", "cpu"))
     dist.all_reduce(total)
     report_step(f"step of {case['number']}")
     return {"sum": int(total), "rank": rank, "pid": os.getpid()}

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from thinwire.errors import LabError
 from thinwire.lab import processes
+from thinwire.lab.gpu import CardShare
 from thinwire.lab.launch import launches
 from thinwire.lab.links import LinkShape, bits_per_second, seconds
 from thinwire.lab.namespaces import PREFIX, LabNetwork, LinkCount, Node, count_link
@@ -30,7 +31,8 @@ class Lab:
     `rate` shapes every link in both directions (None: unshaped), `burst` is the token bucket's
     in bytes. `delay` (one way, as "5ms") and `loss` (percent) need a kernel with netem. `check`
     says what happens if the rate turns out more than 10 % off. With `loopback` there are no
-    namespaces and no links: all nodes are this machine.
+    namespaces and no links: all nodes are this machine. With `gpu` every rank has a card, rank i
+    the card i modulo their number, also where there is but one; NCCL goes over the links.
 
     However the block is left, by an error, Ctrl-C, SIGTERM or SIGHUP, what it made is gone after.
     """
@@ -45,8 +47,10 @@ class Lab:
         loss: float = 0.0,
         loopback: bool = False,
         check: Check = "refuse",
+        gpu: bool = False,
     ) -> None:
-        self.check = check
+        self.check, self.gpu = check, gpu
+        self._share: CardShare | None = None
         self.rate_check: RateCheck | None = None
         self._processes: list[processes.Process] = []
         self._ports = itertools.count(FIRST_PORT)
@@ -66,6 +70,9 @@ class Lab:
         self._exit_on_signals()
         atexit.register(self.close)
         try:
+            if self.gpu:
+                self._share = CardShare(self.name)
+                self._share.prepare(len(self.nodes))
             if self.network is not None:
                 self.network.build()
                 self._check_rate()
@@ -104,9 +111,13 @@ class Lab:
     ) -> list[processes.Process]:
         """Start a command on all nodes, in rank order, and leave it running."""
         port = next(self._ports) if self.network is not None else _free_port()
+        cards, common = None, dict(env or {})
+        if self._share is not None:
+            cards = self._share.cards
+            common = self._share.prepare(len(self.nodes) * workers_per_node) | common
         started = []
-        for launch in launches(command, self.nodes, workers_per_node, port):
-            argv, variables = launch.node.command(launch.argv), {**launch.env, **(env or {})}
+        for launch in launches(command, self.nodes, workers_per_node, port, cards):
+            argv, variables = launch.node.command(launch.argv), {**launch.env, **common}
             process = processes.start(argv, variables, self.name, **streams)
             self._processes.append(process)
             started.append(process)
@@ -120,12 +131,17 @@ class Lab:
     def end_processes(self) -> None:
         """End all that was started and still runs."""
         processes.end(self._processes, self.name)
+        if self._share is not None and any(process.returncode for process in self._processes):
+            # A client that ended in a kernel may leave a server that refuses all others.
+            self._share.close()
         self._processes.clear()
 
     def close(self) -> None:
         """End the processes, remove the network; may be called again."""
         if self._processes:
             self.end_processes()
+        if self._share is not None:
+            self._share.close()
         if self.network is not None:
             self.network.remove()
         atexit.unregister(self.close)

@@ -26,9 +26,17 @@ class Launch:
 
 
 def launches(
-    command: Sequence[str], nodes: Sequence[Node], workers_per_node: int, port: int
+    command: Sequence[str],
+    nodes: Sequence[Node],
+    workers_per_node: int,
+    port: int,
+    cards: Sequence[str] | None = None,
 ) -> list[Launch]:
-    """In rank order. torchrun gets its options, any other command the variables it would set."""
+    """In rank order. torchrun gets its options, any other command the variables it would set.
+
+    With `cards`, as CUDA_VISIBLE_DEVICES names them, each rank sees one, and NCCL takes each for
+    a host of its own.
+    """
     if not command:
         raise LabError("there is no command to run")
     if workers_per_node < 1:
@@ -37,17 +45,22 @@ def launches(
     first = _first_option_of_torchrun(command)
     if first is None:
         return [
-            Launch(node, list(command), environment | variables)
+            Launch(node, list(command), environment | variables | _card_variables(rank, cards))
             for node, environment in environments.items()
-            for variables in _rank_variables(node, nodes, workers_per_node, port)
+            for rank, variables in _rank_variables(node, nodes, workers_per_node, port)
         ]
     torchrun, rest = command[:first], command[first:]
     _refuse_options_of_the_lab(rest)
+    if cards and workers_per_node > 1:
+        raise LabError(
+            f"on GPUs torchrun needs a node for each rank, and here are {workers_per_node} a node: "
+            "take as many nodes as workers"
+        )
     return [
         Launch(
             node,
             [*torchrun, *_node_options(node, nodes, workers_per_node, port), *rest],
-            environment,
+            environment | _card_variables(node.index, cards),
         )
         for node, environment in environments.items()
     ]
@@ -100,10 +113,11 @@ def _environment(node: Node, world: int) -> dict[str, str]:
 
 def _rank_variables(
     node: Node, nodes: Sequence[Node], workers_per_node: int, port: int
-) -> Iterator[dict[str, str]]:
+) -> Iterator[tuple[int, dict[str, str]]]:
     for local in range(workers_per_node):
+        rank = node.index * workers_per_node + local
         variables = {
-            "RANK": node.index * workers_per_node + local,
+            "RANK": rank,
             "LOCAL_RANK": local,
             "WORLD_SIZE": len(nodes) * workers_per_node,
             "LOCAL_WORLD_SIZE": workers_per_node,
@@ -112,4 +126,22 @@ def _rank_variables(
             "MASTER_ADDR": nodes[0].address,
             "MASTER_PORT": port,
         }
-        yield {name: str(value) for name, value in variables.items()}
+        yield rank, {name: str(value) for name, value in variables.items()}
+
+
+def _card_variables(rank: int, cards: Sequence[str] | None) -> dict[str, str]:
+    if not cards:
+        return {}
+    return {
+        "CUDA_VISIBLE_DEVICES": cards[rank % len(cards)],
+        "LOCAL_RANK": "0",  # scripts take it for the card, and a rank sees one
+        # NCCL refuses two ranks on one card of one host; hosts it takes apart by this name.
+        "NCCL_HOSTID": f"h{rank}",
+        "NCCL_IB_DISABLE": "1",
+        **_kept(NCCL_MAX_CTAS="2", NCCL_MAX_NCHANNELS="2"),
+    }
+
+
+def _kept(**defaults: str) -> dict[str, str]:
+    """As the user has set them, or these: NCCL's waiting kernels hold what others here need."""
+    return {name: os.environ.get(name, value) for name, value in defaults.items()}

@@ -79,6 +79,11 @@ def end(processes: Sequence[Process], mark: str) -> None:
         except subprocess.TimeoutExpired:
             _signal([process], signal.SIGKILL)
             process.wait()
+    kill_marked(mark)
+
+
+def kill_marked(mark: str) -> None:
+    """Kill all that has a lab's mark, and what those start meanwhile."""
     for _ in range(ROUNDS):  # one that is about to die may still have started another
         for pid in marked(mark):
             _kill(pid)

@@ -5,15 +5,19 @@ import queue
 import subprocess
 import sys
 import threading
-from typing import IO
+from typing import IO, Literal
 
-from thinwire.errors import ThinwireError
+from thinwire.errors import LabError, ThinwireError
 from thinwire.lab import Lab
 from thinwire.lab.rank_main import Case, Message, ReportStep
 
 SILENCE_S = 900.0  # the longest a rank may take for one step
 AFTERMATH_S = 5.0  # in which a rank sees that another has failed, or never will
-LOST_PEER = ("ExchangeError", "gloo/transport")  # in errors that another rank's failure causes
+LOST_PEER = (
+    "ExchangeError",
+    "gloo/transport",
+    "DistBackendError",
+)  # in errors that another rank's failure causes
 
 
 class WorkerError(ThinwireError):
@@ -29,10 +33,17 @@ def ignore_step(note: str = "") -> None:
 
 
 class Workers:
-    """`with Lab(...) as lab: answers = Workers(lab, 8, "module:function").run(case)`."""
+    """`with Lab(...) as lab: answers = Workers(lab, 8, "module:function").run(case)`.
 
-    def __init__(self, lab: Lab, workers: int, target: str) -> None:
-        self._lab, self._workers, self._target = lab, workers, target
+    On "cuda", in a lab with `gpu=True`, every rank has set its card, and the group is NCCL's.
+    """
+
+    def __init__(
+        self, lab: Lab, workers: int, target: str, device: Literal["cpu", "cuda"] = "cpu"
+    ) -> None:
+        if device == "cuda" and not lab.gpu:
+            raise LabError("ranks on cuda need a lab with cards: Lab(..., gpu=True)")
+        self._lab, self._workers, self._target, self._device = lab, workers, target, device
         self._start()
 
     def run(self, case: Case, on_step: ReportStep = ignore_step) -> list[Message]:
@@ -46,7 +57,8 @@ class Workers:
                 raise self._death(rank) from None
         answers = self._collect({"done", "failed"}, on_step)
         failures = {r: a["error"] for r, a in answers.items() if a["kind"] == "failed"}
-        if len(answers) < self._workers:  # some wait for a rank that will never come
+        # Some wait for a rank that will never come; on a card an error may outlive its case.
+        if len(answers) < self._workers or (failures and self._device == "cuda"):
             self._lab.end_processes()
             self._start()
         if failures:
@@ -55,7 +67,7 @@ class Workers:
         return [answers[rank] for rank in range(self._workers)]
 
     def _start(self) -> None:
-        argv = [sys.executable, "-m", "thinwire.lab.rank_main", self._target]
+        argv = [sys.executable, "-m", "thinwire.lab.rank_main", self._target, self._device]
         # A table should not come with one copy of every warning a rank.
         env = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
