@@ -59,5 +59,5 @@ def test_ranks_on_cards_see_one_each_and_are_hosts_of_their_own(
 def test_torchrun_on_cards_needs_a_node_for_each_rank() -> None:
     found = launches(["torchrun", "train.py"], NODES, 1, 29500, ["0"])
     assert [one.env["NCCL_HOSTID"] for one in found] == ["h0", "h1"]
-    with pytest.raises(LabError, match="2 ranks a node"):
+    with pytest.raises(LabError, match="2 a node"):
         launches(["torchrun", "train.py"], NODES, 2, 29500, ["0"])

@@ -1,6 +1,5 @@
 """What ranks do in the tests of `lab.ranks`: add a number up over all ranks, or fail."""
 
-import faulthandler
 import os
 import signal
 
@@ -13,10 +12,7 @@ from thinwire.lab.rank_main import Case, Message, ReportStep
 def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
     if case.get("fails") == rank:
         raise RuntimeError("this one fails")
-    if "deadline" in case:
-        faulthandler.dump_traceback_later(
-            case["deadline"], exit=True
-        )  # sooner than `rank_main` would
+    if case.get("hangs"):
         signal.pause()
     total = torch.tensor(case["number"], device=case.get("device", "cpu"))
     dist.all_reduce(total)

@@ -35,6 +35,9 @@ def lab(
     loopback: Annotated[
         bool, Option("--loopback", help="No namespaces: unshaped loopback, without root.")
     ] = False,
+    gpu: Annotated[
+        bool, Option("--gpu", help="Every rank has a card, also where they share one; NCCL.")
+    ] = False,
     check: Check = "refuse",
     json_path: JsonPath = None,
 ) -> None:
@@ -58,6 +61,7 @@ def lab(
         loss=loss,
         loopback=loopback,
         check=check_choice(check),
+        gpu=gpu,
     )
     warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
     with cluster:

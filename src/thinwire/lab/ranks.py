@@ -13,11 +13,8 @@ from thinwire.lab.rank_main import Case, Message, ReportStep
 
 SILENCE_S = 900.0  # the longest a rank may take for one step
 AFTERMATH_S = 5.0  # in which a rank sees that another has failed, or never will
-LOST_PEER = (
-    "ExchangeError",
-    "gloo/transport",
-    "DistBackendError",
-)  # in errors that another rank's failure causes
+# In errors that another rank's failure causes.
+LOST_PEER = ("ExchangeError", "gloo/transport", "DistBackendError")
 
 
 class WorkerError(ThinwireError):
