@@ -11,6 +11,7 @@ from support.sparsify import at
 from thinwire.cookbook.registry import pieces
 from thinwire.feedback import Momentum, Residual
 from thinwire.kernels.addend import Addend
+from thinwire.kernels.grouped_topk import Groups
 from thinwire.kernels.lazy_sum import LazySum
 from thinwire.sparsify._common import OnePass
 from thinwire.types import TensorSpec
@@ -36,6 +37,7 @@ ONE_PASS = [name for name, piece in pieces("sparsifier").items() if issubclass(p
 ASKED: dict[str, Callable[[LazySum], object]] = {
     "dense": lambda x: x.dense(),
     "compact": lambda x: x.compact(torch.tensor(1.0), 10),
+    "grouped top-k": lambda x: x.grouped_topk(Groups(((0, N, 0),), (30,)), torch.tensor([2.0])),
     "hashed": lambda x: x.hashed(torch.tensor(1.0), 64, 5),
     "norms": lambda x: x.block_norms(16),
     "peek": lambda x: x.peek(slice(1, None, 7)),

@@ -6,6 +6,7 @@ from torch import Tensor
 from thinwire.kernels.addend import Addend
 from thinwire.kernels.block_norms import block_norms
 from thinwire.kernels.compact import Found, compact
+from thinwire.kernels.grouped_topk import Chosen, Groups, grouped_topk
 from thinwire.kernels.hash_select import hash_select
 
 
@@ -47,6 +48,10 @@ class LazySum:
     def compact(self, threshold: Tensor, capacity: int) -> Found:
         """What reaches `threshold`; see `kernels.compact`."""
         return compact(self._sum, threshold, capacity, self._take())
+
+    def grouped_topk(self, groups: Groups, guess: Tensor) -> Chosen:
+        """The k largest of each group; see `kernels.grouped_topk`."""
+        return grouped_topk(self._sum, groups, guess, self._take())
 
     def hashed(self, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
         """The winners of the slots; see `kernels.hash_select`."""

@@ -67,14 +67,14 @@ def _collect(
 def largest(x: Tensor, k: int, guess: Tensor | None = None) -> Largest:
     if guess is not None:
         return largest_of(_candidates(x, k, guess), x, k)
-    return _by_sample(x, k)
+    return by_sample(x, k)
 
 
 def largest_of(candidates: Found, x: Tensor, k: int) -> Largest:
-    return _among(candidates, k) or _by_sample(x, k)
+    return among(candidates, k) or by_sample(x, k)
 
 
-def _by_sample(x: Tensor, k: int) -> Largest:
+def by_sample(x: Tensor, k: int) -> Largest:
     """A threshold that lets somewhat more than k through, if the sample is to be believed."""
     sampled = sample(x, k)
     if sampled is None:
@@ -82,21 +82,25 @@ def _by_sample(x: Tensor, k: int) -> Largest:
     magnitudes, rank = np.abs(view(sampled[0])), sampled[1]
     magnitudes.partition(magnitudes.size - rank)
     guess = torch.tensor(magnitudes[-rank], dtype=x.dtype)
-    return _among(_candidates(x, k, guess), k) or _exactly(x, k)
+    return among(_candidates(x, k, guess), k) or _exactly(x, k)
 
 
 def _candidates(x: Tensor, k: int, guess: Tensor) -> Found:
-    """In memory that this thread keeps: they are not the caller's."""
-    most = room(x.numel(), k)
-    kept: dict[str, tuple[Tensor, Tensor]] = vars(_kept)
-    dtype = str(x.dtype)
-    if dtype not in kept or kept[dtype][0].numel() < most:
-        kept[dtype] = torch.empty(most, dtype=torch.int64), torch.empty(most, dtype=x.dtype)
-    indices, values = kept[dtype]
-    return compact_into(indices[:most], values[:most], x, guess)
+    return compact_into(*kept(room(x.numel(), k), x.dtype), x, guess)
 
 
-def _among(candidates: Found, k: int) -> Largest | None:
+def kept(most: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Indices and values for `most` candidates, in memory that this thread keeps: never a
+    caller's to have."""
+    at_hand: dict[str, tuple[Tensor, Tensor]] = vars(_kept)
+    name = str(dtype)
+    if name not in at_hand or at_hand[name][0].numel() < most:
+        at_hand[name] = torch.empty(most, dtype=torch.int64), torch.empty(most, dtype=dtype)
+    indices, values = at_hand[name]
+    return indices[:most], values[:most]
+
+
+def among(candidates: Found, k: int) -> Largest | None:
     """The largest of the candidates, if all that passed are listed and at least k are."""
     if not k <= int(candidates.count) <= candidates.capacity:
         return None

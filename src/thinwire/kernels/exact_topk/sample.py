@@ -1,6 +1,7 @@
 """What a sample can say of the k-th magnitude: the same plan for every device."""
 
 import math
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -8,6 +9,7 @@ _NARROW_FROM = 1 << 14  # below this many elements a sample costs as much as it 
 _LEAST_SAMPLE, _LONGEST_STRIDE = 1 << 12, 257
 _ROOM = 4  # candidates for each of the k: a guess that lets more through was a bad one
 _SPARE_ROOM = 1 << 12  # and so many more: by chance a sample of few lets them through
+_LEAST_SPARE_ROOM = 64  # for each of many groups
 
 
 def sample(x: Tensor, k: int) -> tuple[Tensor, int] | None:
@@ -27,4 +29,10 @@ def sample(x: Tensor, k: int) -> tuple[Tensor, int] | None:
 
 def room(numel: int, k: int) -> int:
     """For how many candidates to have room."""
-    return min(_ROOM * k + _SPARE_ROOM, numel)
+    return rooms([(numel, k)])[0]
+
+
+def rooms(of: Sequence[tuple[int, int]]) -> list[int]:
+    """For how many candidates of each of several groups, given their sizes and k."""
+    spare = max(_SPARE_ROOM // max(1, len(of)), _LEAST_SPARE_ROOM)
+    return [min(_ROOM * k + spare, numel) for numel, k in of]
