@@ -267,6 +267,7 @@ PEERS: dict[str, Callable[[float], Method]] = {
     "torch-bf16": partial(_hook, default_hooks.bf16_compress_hook),
     "torch-powersgd-1": partial(power_sgd, rank=1),
     "torch-powersgd-4": partial(power_sgd, rank=4),
+    "torch-powersgd-32": partial(power_sgd, rank=32),
     "torch-topk": TopKAllGather,
     "torch-dgc": DgcAllGather,
     "torch-oktopk": OkTopK,

@@ -1,9 +1,10 @@
 """Cases on ranks, lab by lab: the loop that `bench sync`, `bench train` and the demo share."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from thinwire.bench.peers import PEERS
 from thinwire.bench.timing import LoadMeter, Watcher
@@ -11,8 +12,10 @@ from thinwire.lab import Lab
 from thinwire.lab.lab import Check
 from thinwire.lab.links import bits_per_second
 from thinwire.lab.rank_main import Message
-from thinwire.lab.ranks import CaseError, Workers
+from thinwire.lab.ranks import CaseError, WorkerError, Workers
 from thinwire.results.file import Row
+
+Device = Literal["cpu", "cuda"]
 
 
 class Case(Protocol):
@@ -50,33 +53,73 @@ class Answers:
         return self.ranks[:: len(self.ranks) // len(self.lab.nodes)]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where cases are measured. Without `nodes` every worker has its own.
+
+    On "cuda" the ranks share the cards there are, and talk over links also where the rate is None.
+    Once `budget_s` seconds are over no case is started.
+    """
+
+    nodes: int | None = None
+    check: Check = "refuse"
+    device: Device = "cpu"
+    budget_s: float | None = None
+
+    def lab(self, workers: int, rate: str | None) -> Lab:
+        count = self.nodes or workers
+        if self.device == "cuda":
+            return Lab(count, rate, check=self.check, gpu=True)
+        return Lab(count, loopback=True) if rate is None else Lab(count, rate, check=self.check)
+
+    def ranks(self, lab: Lab, workers: int, target: str) -> Workers:
+        if self.device == "cuda":
+            return Workers(lab, workers, target, device=self.device)
+        return Workers(lab, workers, target)
+
+
+HERE = Place()
+
+
 def measure_cases(
     target: str,
     cases: Sequence[AnyCase],
     order: Callable[[AnyCase], Message],
     add: Callable[[AnyCase, Answers], None],
     watcher: Watcher,
-    nodes: int | None = None,
-    check: Check = "refuse",
+    place: Place = HERE,
+    fail: Callable[[AnyCase, Lab, str], None] = lambda case, lab, error: None,
 ) -> list[str]:
     """Give each case's `order` to ranks that run `target`, and their answers to `add`.
 
-    Without `nodes` every worker has its own. A case that fails does not end the others: the
+    A case that fails, or whose ranks die in it, does not end the others: `fail` is told, and the
     failures come back in words.
     """
     failures: list[str] = []
+    started = time.monotonic()
+
+    def over() -> bool:
+        return place.budget_s is not None and time.monotonic() - started > place.budget_s
+
     for (workers, rate), group in groupby(cases, lambda case: (case.workers, case.rate)):
+        if over():
+            break
         watcher.start(f"starting {workers} workers")
-        count = nodes or workers
-        with Lab(count, loopback=True) if rate is None else Lab(count, rate, check=check) as lab:
-            ranks = Workers(lab, workers, target)
+        with place.lab(workers, rate) as lab:
+            ranks = place.ranks(lab, workers, target)
             for case in group:
+                if over():
+                    break
                 watcher.start(str(case))
                 load = LoadMeter()
                 try:
                     answers = ranks.run(order(case), watcher.advance)
-                except CaseError as error:
+                except WorkerError as error:
                     failures.append(f"{case}: {error}")
+                    fail(case, lab, str(error))
+                    if not isinstance(error, CaseError):  # they are no more
+                        lab.end_processes()
+                        ranks = place.ranks(lab, workers, target)
                     continue
                 own_seconds = sum(answer["cpu_seconds"] for answer in answers)
                 add(case, Answers(lab, answers, load.others(own_seconds)))

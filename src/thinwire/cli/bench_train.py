@@ -1,12 +1,24 @@
 """`thinwire bench train`."""
 
+from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
 from typer import Option
 
+from thinwire.cli.bench_steps import train_real
 from thinwire.cli.console import carry_out, show_table
-from thinwire.cli.options import Check, JsonPath, Nodes, Rates, Seed, Workers, time_option
+from thinwire.cli.options import (
+    Budget,
+    Check,
+    Device,
+    JsonPath,
+    Nodes,
+    Rates,
+    Seed,
+    Workers,
+    time_option,
+)
 from thinwire.cli.parse import check_choice, link_rate, listed, split, switch, whole
 from thinwire.format import milliseconds, optional, setting
 from thinwire.report.panels import panels
@@ -21,13 +33,17 @@ def train(
     models: Annotated[
         str,
         Option(
+            "--models",
+            "--model",
             help="Trained on data: digits, text, words; as shapes with declared compute: "
-            "resnet18, resnet50, vgg16, gpt2, bert-base, vit-b16."
+            "resnet18, resnet50, vgg16, gpt2, bert-base, vit-b16. With --device, for real: gpt2, "
+            "resnet50, bert, transformer25m, and each with -tiny.",
         ),
-    ] = "resnet18,text",
+    ] = "",
     recipes: Annotated[
-        str, Option(help="Recipes and PyTorch's hooks (torch-…), separated by commas.")
-    ] = "topk,ok-topk,union",
+        str, Option(help="Recipes and PyTorch's hooks (torch-…), separated by commas; or all.")
+    ] = "",
+    device: Device = "",
     workers: Workers = "4",
     nodes: Nodes = None,
     rates: Rates = "1gbit",
@@ -44,22 +60,55 @@ def train(
     steps: Annotated[
         int | None, Option(min=1, help="Steps of each run; by model if not set.")
     ] = None,
-    warmup: Annotated[int, Option(min=0, help="First steps that the median step leaves out.")] = 2,
+    warmup: Annotated[
+        int | None,
+        Option("--warmup", "--warm-up", min=0, help="First steps that the median leaves out."),
+    ] = None,
     target_loss: Annotated[
         float | None, Option(help="Loss to reach; if not set what dense ends with.")
     ] = None,
     lr: Annotated[float | None, Option(help="Learning rate on data; by model if not set.")] = None,
     seed: Seed = 0,
     check: Check = "refuse",
+    budget_s: Budget = None,
+    case_s: Annotated[
+        float, Option(min=0, help="With --device: seconds of a case; longer ones do fewer steps.")
+    ] = 30.0,
+    deadline_s: Annotated[
+        float, Option(min=1, help="With --device: seconds after which a case is given up.")
+    ] = 120.0,
+    trace: Annotated[
+        Path | None, Option(help="With --device: write a timeline of one step here as JSON.")
+    ] = None,
     json_path: JsonPath = None,
 ) -> None:
     """Time whole training steps, and how long a loss takes, by model, recipe and rate."""
+    if device:
+        train_real(
+            device,
+            models or "gpt2",
+            recipes,
+            json_path,
+            trace,
+            workers=listed("--workers", whole, workers),
+            nodes=nodes,
+            rates=listed("--rates", link_rate, rates),
+            density=0.01 if density is None else density,
+            steps=steps or 100,
+            warmup=20 if warmup is None else warmup,
+            seed=seed,
+            check=check_choice(check),
+            case_s=case_s,
+            deadline_s=deadline_s,
+            budget_s=budget_s,
+        )
+        return
     from thinwire.bench.train.plan import Settings, plan
     from thinwire.bench.train.run import run
 
     settings = Settings(
-        models=listed("--models", str, models),
-        recipes=split(recipes),
+        models=listed("--models", str, models or "resnet18,text"),
+        recipes=split(recipes or "topk,ok-topk,union"),
         workers=listed("--workers", whole, workers),
         nodes=nodes,
         rates=listed("--rates", link_rate, rates),
@@ -67,11 +116,12 @@ def train(
         density=density,
         compute=compute,
         steps=steps,
-        warmup=warmup,
+        warmup=2 if warmup is None else warmup,
         target_loss=target_loss,
         learning_rate=lr,
         seed=seed,
         check=check_choice(check),
+        budget_s=budget_s,
     )
     cases = plan(settings)
     results = ResultFile(json_path)

@@ -66,6 +66,12 @@ Densities = Annotated[str, Option(help="Shares of the elements to select: 0.001,
 Check = Annotated[
     str, Option(help="Where a link is off its rate: refuse, warn, or skip the check.")
 ]
+Device = Annotated[
+    str, Option(help="cuda: on GPUs, which the ranks share, over NCCL; cpu: over Gloo.")
+]
+Budget = Annotated[
+    float | None, Option(min=0, help="Seconds after which no further case is started.")
+]
 Seed = Annotated[int, Option(min=0, max=2**32 - 1, help="Seed of all that is random.")]
 Seconds = Annotated[float, Option(min=0, help="Seconds to spend on each measurement.")]
 JsonPath = Annotated[Path | None, Option("--json", help="Write the results here as JSON.")]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar, cast, get_args
 
+from thinwire.bench.runner import Device
 from thinwire.errors import ThinwireError
 from thinwire.lab import LabError
 from thinwire.lab.lab import Check
@@ -88,6 +89,14 @@ def switch(word: str) -> bool:
     if word not in ("on", "off"):
         raise ThinwireError(f"{word!r} must be on or off, or on,off for both")
     return word == "on"
+
+
+def device_choice(text: str) -> Device:
+    """Where to compute."""
+    for choice in get_args(Device):
+        if text == choice:
+            return cast(Device, choice)
+    raise ThinwireError(f"device={text!r} must be cpu or cuda")
 
 
 def check_choice(text: str) -> Check:

@@ -16,7 +16,7 @@ from statistics import fmean, median
 import thinwire as tw
 from thinwire.bench.limits import refuse_links, refuse_workers_in_memory
 from thinwire.bench.peers import BASELINE, PEERS, takes_density
-from thinwire.bench.runner import Answers, in_words, measure_cases, setting_of
+from thinwire.bench.runner import Answers, Place, in_words, measure_cases, setting_of
 from thinwire.bench.timing import Spread, Watcher
 from thinwire.cookbook import at_density
 from thinwire.errors import ThinwireError
@@ -105,7 +105,8 @@ def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
         }
 
     cases = plan(settings)
-    return measure_cases(TARGET, cases, order, add, watcher, settings.nodes, settings.check)
+    place = Place(settings.nodes, settings.check)
+    return measure_cases(TARGET, cases, order, add, watcher, place)
 
 
 def _row(case: Case, settings: Settings, answers: Answers) -> Row:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
@@ -99,10 +100,14 @@ def compress(
         return tw.compress(ddp, pipeline, seed=seed)
     peer = PEERS[recipe](0.0)
     assert isinstance(peer, Hook)
-    hook = _Renamed(peer.hook).call
+    hook = peer.hook
+    on_gloo = dist.get_backend() == "gloo"
+    if on_gloo:
+        hook = _Renamed(peer.hook).call
     if isinstance(peer.state, PowerSGDState):
         # It keeps errors by bucket, and DDP makes its buckets anew after the first step.
         peer.state.iter, peer.state.start_powerSGD_iter = 0, 2
-        hook = _InOrder(peer.hook).call
+        if on_gloo:
+            hook = _InOrder(peer.hook).call
     ddp.register_comm_hook(peer.state, hook)
     return None

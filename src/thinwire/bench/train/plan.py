@@ -45,6 +45,7 @@ class Settings:
     learning_rate: float | None = None
     seed: int = 0
     check: Check = "refuse"
+    budget_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

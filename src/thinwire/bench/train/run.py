@@ -18,7 +18,7 @@ rank's own sockets, and null where the kernel does not count that.
 from dataclasses import dataclass, field
 
 from thinwire.bench.peers import BASELINE
-from thinwire.bench.runner import Answers, measure_cases
+from thinwire.bench.runner import Answers, Place, measure_cases
 from thinwire.bench.timing import Watcher
 from thinwire.bench.train.curve import Run
 from thinwire.bench.train.plan import Case, Settings, order, plan
@@ -81,4 +81,5 @@ def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
         results.add(rows)
 
     cases = plan(settings)
-    return measure_cases(TARGET, cases, order_to, add, watcher, settings.nodes, settings.check)
+    place = Place(settings.nodes, settings.check, budget_s=settings.budget_s)
+    return measure_cases(TARGET, cases, order_to, add, watcher, place)

@@ -1,0 +1,1 @@
+"""Whole steps of real models, over shaped links: on GPUs with NCCL, or on the CPU with Gloo."""
