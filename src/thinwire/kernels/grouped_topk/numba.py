@@ -19,6 +19,7 @@ from thinwire.kernels._numba import Array, Indices, add, summands, view
 from thinwire.kernels.addend import Addend
 from thinwire.kernels.compact import Found
 from thinwire.kernels.compact.numba import BLOCK, scan
+from thinwire.kernels.exact_topk import Largest
 from thinwire.kernels.exact_topk.numba import among, by_sample, kept
 from thinwire.kernels.exact_topk.sample import rooms
 from thinwire.kernels.grouped_topk.groups import Chosen, Groups
@@ -120,9 +121,9 @@ def _kth(bits: Array, k: int, tally: Indices) -> tuple[Any, Any]:
 def _choose(
     bits: Array, listed: Indices, listed_bits: Array, begins: Indices, passed: Indices,
     small: Indices, counts: Indices, sizes: Indices, rooms: Indices, firsts: Indices,
-    offsets: Indices, picked: Indices, kth_bits: Array,
+    offsets: Indices, picked: Indices, picked_bits: Array, kth_bits: Array,
 ) -> None:  # fmt: skip
-    """For each small group the indices that it chose, and the bits of its k-th magnitude."""
+    """What each small group chose, and its k-th magnitude."""
     tally = np.zeros(BINS, np.int64)
     without_sign = (np.uint64(1) << np.uint64(bits.itemsize * 8 - 1)) - np.uint64(1)
     for group in small:
@@ -140,6 +141,7 @@ def _choose(
             tied = word == kth
             if word > kth or (tied and ties):
                 picked[at] = listed[begin + i] if held else firsts[group] + i
+                picked_bits[at] = own[i]
                 at += 1
                 ties -= tied
 
@@ -147,7 +149,7 @@ def _choose(
 @njit(cache=True, nogil=True)
 def _assemble(
     x: Array, runs: Indices, counts: Indices, sizes: Indices, offsets: Indices, picked: Indices,
-    kth: Array, indices: Indices, values: Array,
+    its_values: Array, kth: Array, indices: Indices, values: Array,
 ) -> None:  # fmt: skip
     """What was picked, and all of the groups that give all, in the order of the whole tensor."""
     cursor, at = offsets.copy(), 0
@@ -161,7 +163,7 @@ def _assemble(
             continue
         last, here = offsets[group] + counts[group], cursor[group]
         while here < last and picked[here] < stop:
-            indices[at], values[at] = picked[here], x[picked[here]]
+            indices[at], values[at] = picked[here], its_values[here]
             at += 1
             here += 1
         cursor[group] = here
@@ -171,22 +173,22 @@ def grouped_topk(x: Tensor, groups: Groups, guess: Tensor, addend: Addend | None
     planned, source = plan(groups), view(x)
     listed, found, begins, passed = _candidates(x, planned, guess, addend)
     kth = np.full(guess.numel(), np.inf, source.dtype)
-    picked = np.empty(groups.total, np.int64)
+    picked, its_values = np.empty(groups.total, np.int64), np.empty(groups.total, source.dtype)
     for group in planned.others:
         own = slice(begins[group], begins[group] + min(passed[group], planned.rooms[group]))
         candidates = Found(listed[own], found[own], torch.tensor(passed[group]))
-        where, kth[group] = _of_large(candidates, x, groups, group)
-        picked[planned.offsets[group] : planned.offsets[group + 1]] = where
+        chosen = slice(planned.offsets[group], planned.offsets[group + 1])
+        picked[chosen], its_values[chosen], kth[group] = _of_large(candidates, x, groups, group)
     bits = f"u{source.itemsize}"
     _choose(
         source.view(bits), listed.numpy(), view(found).view(bits), begins, passed, planned.small,
         planned.counts, planned.sizes, planned.rooms, planned.firsts, planned.offsets, picked,
-        kth.view(bits),
+        its_values.view(bits), kth.view(bits),
     )  # fmt: skip
     indices, values = torch.empty(groups.total, dtype=torch.int64), x.new_empty(groups.total)
     _assemble(
-        source, planned.runs, planned.counts, planned.sizes, planned.offsets, picked, kth,
-        indices.numpy(), view(values),
+        source, planned.runs, planned.counts, planned.sizes, planned.offsets, picked,
+        its_values, kth, indices.numpy(), view(values),
     )  # fmt: skip
     given = np.where(planned.rooms > 0, passed, planned.counts)
     return Chosen(indices, values, torch.from_numpy(kth), torch.from_numpy(given))
@@ -226,15 +228,15 @@ def _candidates(
     return indices, torch.cat([each[1] for each in lists]), begins, passed
 
 
-def _of_large(candidates: Found, x: Tensor, groups: Groups, group: int) -> tuple[Indices, Any]:
-    """The indices that a group chooses, and its k-th magnitude."""
+def _of_large(candidates: Found, x: Tensor, groups: Groups, group: int) -> Largest:
+    """What a group chooses, and its k-th magnitude."""
     k = groups.counts[group]
     runs = [(start, end) for start, end, whose in groups.runs if whose == group]
     if chosen := among(candidates, k):
-        return chosen[0].numpy(), chosen[2]
+        return chosen
     own = x[slice(*runs[0])] if len(runs) == 1 else torch.cat([x[slice(*run)] for run in runs])
-    places, _, kth = by_sample(own, k)
+    places, values, kth = by_sample(own, k)
     starts, lengths = (np.array(each) for each in zip(*((s, e - s) for s, e in runs), strict=True))
     before = np.cumsum(lengths) - lengths  # of the group's own, those in the runs before
     run = np.searchsorted(before, places.numpy(), side="right") - 1
-    return places.numpy() + (starts - before)[run], kth
+    return places + torch.from_numpy((starts - before)[run]), values, kth
