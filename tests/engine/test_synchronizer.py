@@ -191,16 +191,18 @@ def test_no_gradients_at_all():
 
 def test_what_stats_say():
     sync = open_sync(tw.recipe("topk", density=0.1, bypass=10))
-    for _ in range(2):
+    for _ in range(3):
         sync.average_all({"large": torch.randn(50), "small": torch.randn(10)})
     stats = sync.stats()
     assert set(stats["tensors"]) == {"large", "small"}
     large, small, total = stats["tensors"]["large"], stats["tensors"]["small"], stats["total"]
-    assert (large["steps"], large["numel"], large["k"], large["density"]) == (2, 50, 5, 0.1)
-    assert (small["steps"], small["numel"], small["k"], small["density"]) == (2, 10, 10, 1.0)
-    assert (total["steps"], total["numel"], total["k"], total["density"]) == (2, 60, 15, 0.25)
+    assert (large["steps"], large["numel"], large["k"], large["density"]) == (3, 50, 5, 0.1)
+    assert (small["steps"], small["numel"], small["k"], small["density"]) == (3, 10, 10, 1.0)
+    assert (total["steps"], total["numel"], total["k"], total["density"]) == (3, 60, 15, 0.25)
     assert total["bytes_sent"] == total["bytes_received"] == total["dense_bytes"] == 0  # P = 1
     assert {"feedback", "select", "encode", "exchange", "decode"} == set(large["seconds"])
+    assert set(large["first_steps"]["seconds"]) == set(large["seconds"])
+    assert total["first_steps"]["steps"] >= 2  # compiling and allocating
 
 
 def test_what_a_state_dict_holds():

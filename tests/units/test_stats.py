@@ -5,7 +5,7 @@ import torch
 
 from thinwire.comm import Traffic
 from thinwire.types import Sparse
-from thinwire.units.stats import Cost, Meter, total_cost
+from thinwire.units.stats import FIRST, Cost, Meter, total_cost
 
 CPU = torch.device("cpu")
 
@@ -17,7 +17,7 @@ def chosen(*indices: int) -> Sparse:
 def test_bytes_go_by_what_was_selected_and_seconds_by_size() -> None:
     meter = Meter([10, 30], torch.float32, CPU)
     meter.count(chosen(0, 12, 13, 14), Traffic(sent=80, received=40), ranks=2)
-    meter.spend("select", 4.0)
+    meter.book({"select": 4.0}, apart=False)
     small, large = meter.costs()
     assert (small.selected, large.selected) == (1, 3)
     assert (small.bytes_sent, large.bytes_sent) == (20, 60)
@@ -48,11 +48,42 @@ def test_nothing_selected_shares_bytes_equally() -> None:
 
 def test_a_phase_is_timed_and_adds_up() -> None:
     meter = Meter([10], torch.float32, CPU)
-    for _ in range(2):
+    for _ in range(FIRST + 2):
+        meter.clock.begin("a step")
         with meter.phase("encode"):
             pass
-    assert meter.total.seconds.keys() == {"encode"}
-    assert meter.spent() == meter.total.seconds["encode"] > 0
+        meter.count(torch.ones(10), Traffic(), ranks=2)
+        meter.clock.end()
+    (cost,) = meter.costs()
+    assert cost.seconds.keys() == {"encode"}
+    assert cost.seconds["encode"] > 0
+    assert (cost.steps, cost.first_steps) == (FIRST + 2, FIRST)
+    assert cost.first_seconds["encode"] > 0
+
+
+def test_first_steps_begin_again_with_another_pipeline() -> None:
+    meter = Meter([10], torch.float32, CPU)
+    for step in range(FIRST):
+        assert meter.fresh, step
+        meter.count(None, Traffic(), ranks=2)
+    assert not meter.fresh
+    meter.restart()
+    assert meter.fresh
+
+
+def test_rows_are_counted_by_their_elements() -> None:
+    meter = Meter([10, 30], torch.float32, CPU)
+    rows = Sparse(torch.tensor([0, 2, 3, 9]), torch.ones(4, 4), 40)
+    meter.count(rows, Traffic(), ranks=2)
+    assert [cost.selected for cost in meter.costs()] == [8, 8]  # row 2 begins in the first tensor
+
+
+def test_steps_that_are_timed_stand_for_those_that_are_not() -> None:
+    meter = Meter([10], torch.float32, CPU)
+    for _ in range(10):
+        meter.count(None, Traffic(), ranks=2)
+    meter.book({"select": 0.5}, apart=False)
+    assert meter.costs()[0].seconds == {"select": 5.0}
 
 
 def test_a_row_has_means_per_step() -> None:

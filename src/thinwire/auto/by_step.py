@@ -8,6 +8,7 @@ from thinwire.auto import Auto
 from thinwire.auto.trials import Choice, Chooser
 from thinwire.comm import GroupCommunicator, Nodes
 from thinwire.pipeline import Pipeline
+from thinwire.units.clock import StepClock
 from thinwire.units.unit import SavedState, Unit
 
 
@@ -20,6 +21,10 @@ class Choosers:
     def __init__(self, pipeline: Pipeline, comm: GroupCommunicator, nodes: Nodes | None) -> None:
         self.pipeline, self.comm, self.nodes = pipeline, comm, nodes
         self.by_kind: dict[tuple[str, ...], Chooser] = {}
+        self.clock = StepClock()
+        for group in (comm, None if nodes is None else nodes.between):
+            if group is not None:
+                group.timed = self.clock.meeting
         self._now: Chooser | None = None
         self._loaded: Choice = {}
         self._ended = time.perf_counter()
@@ -33,6 +38,7 @@ class Choosers:
 
     def begin_step(self, kind: tuple[str, ...]) -> None:
         """Steps of a kind have the same tensors."""
+        self.clock.begin(kind)
         if not isinstance(self.pipeline, Auto):
             return
         if kind not in self.by_kind:
@@ -41,6 +47,7 @@ class Choosers:
 
     def end_step(self) -> None:
         """The step is over, and no error ended it."""
+        self.clock.end()
         if self._now is not None:
             self._now.end_step(time.perf_counter() - self._ended)
             self._now, self._ended = None, time.perf_counter()

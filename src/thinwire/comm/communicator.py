@@ -15,8 +15,8 @@ Bytes are counted as handed to the backend. For an allreduce that is the ring's 
 2·(P-1)/P of the tensor in each direction, which is what Gloo and NCCL send.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 
@@ -54,6 +54,7 @@ class GroupCommunicator:
     ) -> None:
         """`members`: the ranks of `group` that belong; all by default. Each of them must call."""
         self.traffic = traffic or Traffic()
+        self.timed: Callable[[], AbstractContextManager[None]] = nullcontext  # around every wait
         self._payload_group: dist.ProcessGroup | None = None
         self._meta_group: dist.ProcessGroup | None = None
         self.rank, self.size, self.backend = 0, 1, "none"
@@ -231,7 +232,8 @@ class GroupCommunicator:
     def _named(self, phase: str) -> Iterator[None]:
         """A backend's RuntimeError says little; add who waited for what."""
         try:
-            yield
+            with self.timed():
+                yield
         except RuntimeError as error:
             raise ExchangeError(
                 f"rank {self.rank} of {self.size}: {phase} over {self.backend} broke off "

@@ -1,7 +1,6 @@
 """Dense allreduces under way together, as PyTorch's own hook has them."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -62,21 +61,9 @@ class AsyncAllReduces:
         sums, self._under_way = self._under_way, []
         for one in sums:
             one.wait()
-        seconds = _time_covered([(one.started, one.ended) for one in sums])
-        elements = sum(one.flat.numel() for one in sums)
         for one in sums:
-            # They share the link, so each is charged by its size, not by when it ended.
-            one.unit.meter.spend("exchange", seconds * one.flat.numel() / max(1, elements))
+            one.unit.meter.clock.span(one.unit.meter, "exchange", one.started, one.ended)
             with one.unit.meter.phase("feedback"):
                 one.flat.div_(self.comm.size)
                 one.unit.unflatten(one.flat, one.grads)
             one.unit.count(one.flat, one.moved, self.comm.size)
-
-
-def _time_covered(spans: Sequence[tuple[float, float]]) -> float:
-    """Seconds in which at least one was under way."""
-    seconds, until = 0.0, 0.0
-    for start, end in sorted(spans):
-        seconds += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return seconds

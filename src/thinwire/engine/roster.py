@@ -47,7 +47,7 @@ class Roster:
         """The unit of a COO gradient."""
         if name not in self.rows:
             step = int(self._saved.get(name, {}).get("step", 0))
-            self.rows[name] = RowUnit.of(name, grad, self.pipeline, step)
+            self.rows[name] = RowUnit.of(name, grad, self.pipeline, step, self.choosers.clock)
         return self.rows[name]
 
     def scale_state(self, factor: float) -> None:
@@ -96,7 +96,7 @@ class Roster:
             self._saved |= regrouped.dissolve()
             self._past |= dict(self._costs(regrouped))
         pipeline = pipeline or self.choosers.first_pipeline(key, self._saved)
-        unit = Unit.assemble(grads, pipeline, self._saved, self._keeps_state)
+        unit = Unit.assemble(grads, pipeline, self._saved, self._keeps_state, self.choosers.clock)
         for name in key:
             self._saved.pop(name, None)
         self.units[key] = unit

@@ -21,6 +21,7 @@ from thinwire.types import (
     StepContext,
     TensorSpec,
 )
+from thinwire.units.clock import StepClock
 from thinwire.units.stats import Cost, Meter
 
 
@@ -72,11 +73,18 @@ class RowUnit:
     width: int = 1  # of a row
 
     @classmethod
-    def of(cls, name: str, grad: Tensor, pipeline: Pipeline, step: int) -> "RowUnit":
+    def of(
+        cls,
+        name: str,
+        grad: Tensor,
+        pipeline: Pipeline,
+        step: int,
+        clock: StepClock | None = None,
+    ) -> "RowUnit":
         """The unit of a gradient that goes on at a step."""
         numel, shape = grad.shape.numel(), tuple(grad.shape)
         spec = TensorSpec(name, numel, grad.dtype, grad.device, (shape,))
-        return cls(spec, pipeline, Meter((numel,), grad.dtype, grad.device), step)
+        return cls(spec, pipeline, Meter((numel,), grad.dtype, grad.device, clock), step)
 
     def context(self, seed: int, comm: Communicator) -> StepContext:
         """The address of this step."""

@@ -17,6 +17,7 @@ from thinwire.comm import Traffic
 from thinwire.errors import RecipeError
 from thinwire.pipeline import Pipeline, PipelineState
 from thinwire.types import Communicator, Selection, StepContext, TensorSpec
+from thinwire.units.clock import StepClock
 from thinwire.units.stats import Cost, Meter
 
 SavedState = dict[str, Tensor]
@@ -46,6 +47,7 @@ class Unit:
         pipeline: Pipeline,
         saved: Mapping[str, SavedState],
         keeps_state: bool = True,
+        clock: StepClock | None = None,
     ) -> "Unit":
         """A unit of these tensors that goes on from their saved states where there are any."""
         first = next(iter(grads.values()))
@@ -57,7 +59,7 @@ class Unit:
             names=tuple(grads),
             spec=spec,
             pipeline=pipeline,
-            meter=Meter(sizes, spec.dtype, spec.device),
+            meter=Meter(sizes, spec.dtype, spec.device, clock),
             state=pipeline.init(spec) if keeps_state else pipeline.no_state(),
             keeps_state=keeps_state,
         )
@@ -110,6 +112,7 @@ class Unit:
         State that the new feedback has no place for is dropped: see `auto.FLUSH`.
         """
         waiting = self.state["feedback"]
+        self.meter.restart()
         self.pipeline, self.whole = pipeline, False
         self.state = pipeline.init(self.spec) if self.keeps_state else pipeline.no_state()
         feedback = self.state["feedback"]

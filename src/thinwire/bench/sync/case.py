@@ -1,6 +1,7 @@
 """What a rank does for `thinwire bench sync`: one way to average, over a few steps, timed."""
 
 import time
+from collections import Counter
 from typing import Any
 
 import torch.distributed as dist
@@ -49,8 +50,8 @@ class Recipe:
 
     @property
     def seconds(self) -> dict[str, float]:
-        by_phase: dict[str, float] = self.sync.stats()["total"]["seconds"]
-        return by_phase
+        total = self.sync.stats()["total"]
+        return dict(Counter(total["seconds"]) + Counter(total["first_steps"]["seconds"]))
 
     def step(self, grad: Tensor) -> None:
         self.sync.average("gradient", grad)

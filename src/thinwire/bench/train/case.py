@@ -189,4 +189,5 @@ def _phases(handle: Handle | None) -> dict[str, float]:
     if handle is None:
         return {}
     total = handle.stats()["total"]
-    return {phase: seconds / total["steps"] for phase, seconds in total["seconds"].items()}
+    steps = max(1, total["steps"] - total["first_steps"]["steps"])
+    return {phase: seconds / steps for phase, seconds in total["seconds"].items()}
