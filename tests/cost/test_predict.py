@@ -5,25 +5,54 @@ from math import prod
 import pytest
 
 from thinwire.cookbook import recipe, recipes
-from thinwire.cost.buckets import FORWARD, units_of
+from thinwire.cost.buckets import FORWARD, PlannedUnit, units_of
 from thinwire.cost.curves import Costs, Curve, key_of
 from thinwire.cost.exchange import Load
 from thinwire.cost.network import Link, Network
 from thinwire.cost.patterns import exchange_cost
-from thinwire.cost.predict import ALIKE, load_of, predict, step_seconds
+from thinwire.cost.predict import (
+    ALIKE,
+    UnitCost,
+    expected_seconds,
+    load_of,
+    predict,
+    step_seconds,
+)
 from thinwire.workloads.shapes import multiply_adds, shapes
 
 SHAPES = {"first": (1000, 1000), "bias": (1000,), "last": (500, 1000)}
 NETWORK = Network(Link(1e-4, 1e-8))
 
 
+def turn(ready, exchange, before=0.0, after=0.0):
+    unit = PlannedUnit(("w",), 10, ready)
+    return UnitCost(unit, 1, before + after, exchange, 0.0, after)
+
+
 def test_one_ordered_worker_takes_units_as_they_are_ready():
-    turns = [(0.5, 2.0), (0.75, 1.0), (1.0, 0.5)]
-    assert step_seconds(turns, compute=4.0) == 5.5  # 2…4, 4…5, 5…5.5
-    assert step_seconds(turns, compute=100.0) == 100.5
-    assert step_seconds(turns, compute=0.0) == 3.5
-    assert step_seconds(turns, compute=4.0, overlap=False) == 7.5
-    assert step_seconds([], compute=4.0) == 4.0
+    turns = [turn(0.5, 1.5, 0.5), turn(0.75, 0.5, 0.5), turn(1.0, 0.5)]
+    assert step_seconds(turns, 4.0, NETWORK) == 5.5  # 2…4, 4…5, 5…5.5
+    assert step_seconds(turns, 100.0, NETWORK) == 100.5
+    assert step_seconds(turns, 0.0, NETWORK) == 3.5
+    assert step_seconds(turns, 4.0, NETWORK, overlap=False) == 7.5
+    assert step_seconds([], 4.0, NETWORK) == 4.0
+
+
+def test_over_nccl_the_wire_is_busy_while_devices_work():
+    nccl = Network(Link(1e-4, 1e-8), backend="nccl")
+    turns = [turn(0.5, 2.0, 0.25, 0.5), turn(0.75, 2.0, 0.25, 0.5)]
+    # Selected by 2.25 and 3.5, the second also after the first; on the wire 2.25…4.25…6.25.
+    assert step_seconds(turns, 4.0, nccl) == 6.75
+    assert step_seconds(turns, 100.0, nccl) == 100.5  # selecting is not hidden: it takes the device
+    assert step_seconds(turns, 4.0, nccl, overlap=False) == 9.5
+
+
+def test_time_alone_is_that_of_the_whole_prediction():
+    for name in ("dense", "topk", "union"):
+        built = recipe(name)
+        units = units_of(SHAPES, built.unit, built.bypass)
+        alone = expected_seconds(built, units, 8, NETWORK, None, compute=1.0)
+        assert alone == predict(built, SHAPES, 8, NETWORK, compute=1.0).seconds
 
 
 def test_units_are_ready_from_the_last_layer_to_the_first():

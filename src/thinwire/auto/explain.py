@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from thinwire.auto import Auto
 from thinwire.auto.by_step import Choosers
+from thinwire.auto.chooser import Chooser, Decision
 from thinwire.auto.rules import DENSE
-from thinwire.auto.trials import Chooser, Decision
 from thinwire.codec.sketch import CountSketch
 from thinwire.collective import SketchAllReduce, UnionAllReduce
 from thinwire.cost.exchange import Load
@@ -16,6 +16,8 @@ from thinwire.format import duration, short
 from thinwire.pipeline import Pipeline
 from thinwire.units.rows import RowUnit
 from thinwire.units.unit import Unit
+
+SHOWN = 5  # of the choices that were not tried
 
 
 def explain(
@@ -44,45 +46,49 @@ def _decided(chooser: Chooser, units: dict[str, Unit]) -> str:
     decision = chooser.decision
     if decision is None:
         return "auto: nothing is decided yet; all units are sent dense, or are being tried."
+    by_unit = bool(decision.unit_costs)
     lines = [f"auto, decided after {decision.step} steps: {_summary(decision)}"]
     if decision.network is not None:
         lines.append(f"network: {decision.network}")
-    headings = ("unit", "elements", "choice", "dense", "measured", "predicted")
-    rows = [_unit_row(name, units.get(name), decision) for name in decision.dense.units]
-    lines += _table([headings, *rows])
-    tried = [f"{label} {duration(m.busy)}" for label, m in decision.tried.items()]
-    if tried:
-        lines.append(f"tried for all units: {', '.join(tried)}")
-    untried = {label: p for label, p in decision.predicted.items() if label not in decision.tried}
-    if untried and tried:
-        named = (f"{label} {duration(sum(p.values()))}" for label, p in untried.items())
-        lines.append(f"not tried, predicted: {', '.join(named)}")
-    return "\n".join(lines)
+    return "\n".join(lines + (_units(decision, units) if by_unit else _tried(decision)))
 
 
 def _summary(decision: Decision) -> str:
-    dense = f"a step takes {duration(decision.dense.step)} with dense"
-    if not decision.choice:
-        return f"dense everywhere: {decision.reason}; {dense}"
-    expected = decision.predicted_step(decision.choice)
-    measured = "" if decision.chosen is None else f", {duration(decision.chosen.step)} as chosen"
-    predicted = "" if expected is None else f" (predicted {duration(expected)})"
-    count = f"{len(decision.choice)} of {len(decision.dense.units)} units are not sent dense"
-    return f"{count}; {dense}{measured}{predicted}"
+    if decision.unit_costs:
+        count = f"{len(decision.units)} of {len(decision.unit_costs[DENSE])} units"
+        return f"{count} are not sent dense; {decision.reason}, not measured"
+    dense = f"a step takes {duration(decision.dense)} with dense"
+    if decision.label == DENSE:
+        return f"dense: {decision.reason}; {dense}"
+    return f"{decision.label}: {dense}, {duration(decision.tried[decision.label])} as chosen"
 
 
-def _unit_row(name: str, unit: Unit | None, decision: Decision) -> Sequence[str]:
-    choice = decision.choice.get(name, DENSE)
-    measured = decision.chosen.units.get(name) if decision.chosen is not None else None
-    predicted = decision.predicted.get(choice, {}).get(name)
-    return (
-        name if unit is None else unit.spec.name,
-        "" if unit is None else f"{unit.spec.numel:,}",
-        choice,
-        duration(decision.dense.units[name]),
-        "" if measured is None else duration(measured),
-        "" if predicted is None else duration(predicted),
-    )
+def _tried(decision: Decision) -> list[str]:
+    """Whole steps, the fastest first; then what was not tried, and what it was expected to take."""
+    rows = [("tried", "measured", "predicted")]
+    for label, seconds in sorted(decision.tried.items(), key=lambda item: item[1]):
+        predicted = decision.predicted.get(label)
+        rows.append((label, duration(seconds), "" if predicted is None else duration(predicted)))
+    lines = _table(rows)
+    lines.append(f"trials took {decision.lost:.2g} dense steps longer than dense would have")
+    untried = {k: s for k, s in decision.predicted.items() if k not in decision.tried}
+    best = sorted(untried, key=lambda label: untried[label])[:SHOWN]
+    if best:
+        named = ", ".join(f"{label} {duration(untried[label])}" for label in best)
+        more = f", and {len(untried) - len(best)} more" if len(untried) > len(best) else ""
+        lines.append(f"not tried, predicted: {named}{more}")
+    return lines
+
+
+def _units(decision: Decision, units: dict[str, Unit]) -> list[str]:
+    """Each unit with its own choice."""
+    rows = [("unit", "elements", "choice", *decision.unit_costs)]
+    for name in decision.unit_costs[DENSE]:
+        unit = units.get(name)
+        costs = [duration(seconds[name]) for seconds in decision.unit_costs.values()]
+        described = ("", "") if unit is None else (unit.spec.name, f"{unit.spec.numel:,}")
+        rows.append((*described, decision.units.get(name, DENSE), *costs))
+    return _table(rows)
 
 
 def _sketch_or_union(name: str, load: Load, pipeline: Pipeline, selects: bool) -> str:

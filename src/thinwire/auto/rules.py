@@ -1,60 +1,58 @@
-"""From costs to a choice: pure arithmetic, the same on every rank that has the same numbers."""
+"""From times to a choice: pure arithmetic, the same on every rank that has the same numbers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 DENSE = "dense"
+BY = " by "  # between a method and its unit, in a label
 WORTH = 0.97  # of dense's time: what saves less than 3 % is not worth what it leaves out
-OPTIMISM = 0.7  # predictions may be so far too high; a trial will tell
-FINALISTS = 4
+OPTIMISM = 0.7  # a method that was not tried may be so much quicker than predicted
+ALIKE = 1.05  # times within 5 % of each other are one
+TRIALS = 6  # choices that are tried at most, beside dense
+BUDGET = 4.0  # dense steps that trials may have lost, after which no other is begun
 
 Seconds = Mapping[str, float]
-"""By unit."""
+"""Of a step, by label; or of a step's units, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What steps took: from end to end, compute included, and each unit of them."""
-
-    step: float
-    units: dict[str, float]
-
-    @property
-    def busy(self) -> float:
-        """Seconds of all units, hidden behind compute or not."""
-        return sum(self.units.values())
+def typical(seen: Sequence[float]) -> float:
+    """The median; of an even number the lower one: what disturbs a step only makes it longer."""
+    return sorted(seen)[(len(seen) - 1) // 2]
 
 
-def middle(seen: list[Measured]) -> Measured:
-    """The median of several steps, each number for itself."""
-    units = {unit: median(m.units[unit] for m in seen) for unit in seen[0].units}
-    return Measured(median(m.step for m in seen), units)
+def next_trial(predicted: Seconds, tried: Seconds, method: Callable[[str], str]) -> str | None:
+    """What to try next: the choice that may be fastest, if it may be faster than all so far.
 
-
-def is_worth(chosen: Measured, dense: Measured) -> bool:
-    """Whether whole steps are clearly faster, and the units' own times account for it.
-
-    Either alone is not enough: exchange may hide behind compute, and compute may vary.
+    Predictions of a method are corrected by what its other variants took.
     """
-    saved = dense.busy - chosen.busy
-    return chosen.step <= WORTH * dense.step and saved >= (1 - WORTH) * dense.step
+
+    def expected(label: str) -> float:
+        ratios = [
+            seconds / predicted[known]
+            for known, seconds in tried.items()
+            if known in predicted and method(known) == method(label)
+        ]
+        return predicted[label] * (median(ratios) if ratios else OPTIMISM)
+
+    untried = [label for label in predicted if label not in tried]
+    label = min(untried, key=expected, default=None)
+    return label if label is not None and expected(label) < min(tried.values()) else None
 
 
-def finalists(predicted: Mapping[str, Seconds], dense: Seconds) -> list[str]:
-    """Which choices to try, the most promising first: those that may save anything at all."""
+def fastest(tried: Seconds) -> str:
+    """The choice for the whole model: dense, unless another takes clearly less."""
+    others = [label for label in tried if label != DENSE]
+    best = min(others, key=lambda label: tried[label], default=DENSE)
+    return best if tried[best] <= WORTH * tried[DENSE] else DENSE
 
-    def saving(label: str) -> float:
-        return sum(
-            max(0.0, dense[unit] - OPTIMISM * seconds) for unit, seconds in predicted[label].items()
-        )
 
-    ordered = sorted(predicted, key=saving, reverse=True)
-    return [label for label in ordered if saving(label) > 0][:FINALISTS]
+def lost(took: Sequence[float], dense: float) -> float:
+    """How many dense steps' time these steps took more than so many dense ones."""
+    return sum(max(0.0, seconds - dense) for seconds in took) / dense if dense else 0.0
 
 
 def cheapest(costs: Mapping[str, Seconds]) -> dict[str, str]:
-    """The choice for each unit: dense, unless another takes clearly less."""
+    """The choice for each unit for itself: dense, unless another takes clearly less."""
 
     def choice(unit: str) -> str:
         others = [label for label in costs if label != DENSE]

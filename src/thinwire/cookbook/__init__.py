@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from thinwire.auto import Auto
+from thinwire.auto.rules import BY
 from thinwire.collective import AllGather, UnionAllReduce
 from thinwire.cookbook import methods
 from thinwire.cookbook.notation import build_pieces, parse
@@ -27,33 +28,46 @@ def auto(
         "union",
         "omnireduce",
     ),
-    codec: str = "rice+bf16",
+    codec: str | Sequence[str] = ("rice+bf16", "regional+bf16"),
     trial: int = 3,
+    unit: str | Sequence[str] = ("tensor", "bucket", "model"),
 ) -> Auto:
-    """Dense, or whatever is faster: chosen for each bucket from measured costs, never slower.
+    """Dense, or whatever is faster for the whole model: tried on real steps, never slower.
 
     `choices` are names, which get `density`, or written recipes; all keep what was not sent in a
-    residual. Those that send bytes are also considered with `codec`, and `union` in 16 bits; not
-    so with an empty `codec`.
+    residual. Names are considered with every `unit`, those that send bytes also with every
+    `codec`, and `union` in 16 bits; not so with an empty one.
     """
-    pipelines = {
-        name: dataclasses.replace(at_density(name, density), feedback=Residual())
-        for name in choices
-    }
-    coded = {
-        f"{name} | {codec}": dataclasses.replace(pipeline, **build_pieces({"codec": codec}))
-        for name, pipeline in pipelines.items()
-        if codec and pipeline.collective.takes == "bytes"
-    }
-    halved = {
-        f"{name} | bf16": dataclasses.replace(
-            pipeline, collective=dataclasses.replace(pipeline.collective, dtype="bf16")
-        )
-        for name, pipeline in pipelines.items()
-        if codec and isinstance(pipeline.collective, UnionAllReduce)
-    }
-    choose = Auto.between(methods.dense(), pipelines | coded | halved, trial)
+    considered: dict[str, Pipeline] = {}
+    for name in choices:
+        own = dataclasses.replace(at_density(name, density), feedback=Residual())
+        others = [kind for kind in _several(unit) if name in RECIPES and kind != own.unit]
+        for kind in (own.unit, *others):
+            label = name if kind == own.unit else f"{name}{BY}{kind}"
+            considered |= _with_codecs(label, _in_units(own, kind), _several(codec))
+    choose = Auto.between(methods.dense(), considered, trial)
     return dataclasses.replace(choose, row_collective=AllGather())
+
+
+def _in_units(pipeline: Pipeline, unit: str) -> Pipeline:
+    return dataclasses.replace(pipeline, **_fields({"unit": unit}))
+
+
+def _several(given: str | Sequence[str]) -> Sequence[str]:
+    return ([given] if given else []) if isinstance(given, str) else given
+
+
+def _with_codecs(label: str, pipeline: Pipeline, codecs: Sequence[str]) -> dict[str, Pipeline]:
+    """A choice of `auto`, and the same in fewer bytes."""
+    variants = {label: pipeline}
+    if pipeline.collective.takes == "bytes":
+        for codec in codecs:
+            pieces = build_pieces({"codec": codec})
+            variants[f"{label} | {codec}"] = dataclasses.replace(pipeline, **pieces)
+    if codecs and isinstance(pipeline.collective, UnionAllReduce):
+        halved = dataclasses.replace(pipeline.collective, dtype="bf16")
+        variants[f"{label} | bf16"] = dataclasses.replace(pipeline, collective=halved)
+    return variants
 
 
 RECIPES: dict[str, Callable[..., Pipeline]] = {

@@ -12,6 +12,7 @@ class Load:
 
     `alike` is the share of a rank's selection that is also everyone else's; the rest is chosen
     independently. `width` elements are selected together (blocks). Dense selections have k = n.
+    Over "nccl" all ranks know all sizes, and nobody tells them.
     """
 
     workers: int
@@ -19,6 +20,7 @@ class Load:
     k: float
     alike: float = 0.0
     width: int = 1
+    backend: str = "gloo"
 
     @property
     def dense(self) -> bool:
@@ -88,10 +90,21 @@ def gather_numbers(workers: int, numbers: int) -> Stage:
     return Stage(1, workers - 1, sent, sent)
 
 
-def to_all(workers: int, wire: float) -> Stage:
-    """A payload of such a size to each of the others."""
-    peers, sent = workers - 1, (workers - 1) * (LENGTH + wire)
+def to_all(workers: int, wire: float, backend: str = "gloo") -> Stage:
+    """A payload of such a size to each of the others: message by message, or round NCCL's ring."""
+    peers = workers - 1
+    if backend == "nccl":
+        return Stage(peers, peers, peers * wire, peers * wire, ring=True)
+    sent = peers * (LENGTH + wire)
     return Stage(rounds(wire), rounds(wire) * peers, sent, sent)
+
+
+def to_each(workers: int, wire: float, backend: str = "gloo") -> Stage:
+    """Another payload of such a size to each of the others."""
+    if backend == "nccl":
+        peers = workers - 1
+        return Stage(1, peers, peers * wire, peers * wire)
+    return to_all(workers, wire)
 
 
 def inside_nodes(load: Load, node_size: int) -> Pattern:

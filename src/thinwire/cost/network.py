@@ -52,6 +52,9 @@ class Network:
     Without it, an allreduce is a ring of messages over `link`.
 
     `spread` is how far a single exchange may be off, as a share of its time.
+
+    `backend` says how exchanges run: one after the other and in messages from rank to rank
+    ("gloo"), or several units at once, in the ring of the backend's collectives ("nccl").
     """
 
     link: Link
@@ -59,6 +62,7 @@ class Network:
     inside: Link | None = None
     node_size: int = 1
     spread: float = 0.15  # of a network that is given, not measured
+    backend: str = "gloo"
 
     def __post_init__(self) -> None:
         check_integer("node_size", self.node_size, 1)
@@ -69,7 +73,7 @@ class Network:
     def within(self) -> "Network":
         """The network that the ranks of one node have among them."""
         assert self.inside is not None
-        return Network(self.inside, spread=self.spread)
+        return Network(self.inside, spread=self.spread, backend=self.backend)
 
     def __str__(self) -> str:
         """Gbit/s, and α.

@@ -8,6 +8,7 @@ formulas, which leave those out; `docs/papers/communication.md` has both side by
 - Gloo's allreduce is a ring: 2·(P-1) rounds, 2·(P-1)/P of the tensor. (It cuts the tensor into
   two segments a rank or more, and has two in flight: no more rounds on the critical path.)
 - Messages to all peers leave together: P - 1 messages, but one round; see `network.Link`.
+- Over NCCL every size is known beforehand, and a gather is a ring of P - 1 rounds.
 
 Indices are taken to be spread evenly over the tensor, and shares over the ranks.
 """
@@ -43,6 +44,7 @@ from thinwire.cost.exchange import (
     gather_numbers,
     inside_nodes,
     to_all,
+    to_each,
 )
 from thinwire.cost.network import Network
 from thinwire.cost.wire_size import dense_wire_bytes, wire_bytes
@@ -80,7 +82,7 @@ def _dense(collective: Dense, codec: AnyCodec, load: Load) -> Pattern:
 @pattern.register
 def _allgather(collective: AllGather, codec: AnyCodec, load: Load) -> Pattern:
     wire = _wire(codec, load, load.k)
-    return Pattern((to_all(load.workers, wire),), load.k, load.workers * load.k)
+    return Pattern((to_all(load.workers, wire, load.backend),), load.k, load.workers * load.k)
 
 
 @pattern.register
@@ -91,9 +93,9 @@ def _gtopk(collective: GTopK, codec: AnyCodec, load: Load) -> Pattern:
     """
     hops, k = 2 * tree_rounds(load.workers), _survivors(collective.density, load)
     wire = _wire(codec, load, k)
-    mean = 2 * (load.workers - 1) / load.workers * (LENGTH + wire)
-    turns = hops * rounds(wire)
-    climbed = Stage(turns, turns, mean, hops * (LENGTH + wire))
+    sent = wire if load.backend == "nccl" else LENGTH + wire
+    turns = hops * (1 if load.backend == "nccl" else rounds(wire))
+    climbed = Stage(turns, turns, 2 * (load.workers - 1) / load.workers * sent, hops * sent)
     # The root decodes and prunes what comes up in each round, and everyone what comes down.
     return Pattern((climbed,), 2 * k, (hops / 2 + 1) * k)
 
@@ -108,8 +110,7 @@ def _sparcml(collective: SparCML, codec: AnyCodec, load: Load) -> Pattern:
     fills = load.dense or collective.goes_dense(filled, region, sparse, dense)
     total = dense if fills else sparse
     part = dense if load.dense else wire_bytes(codec, load.k / workers, region)
-    stages = to_all(workers, part), to_all(workers, total)  # to the owners, and from them
-    return Pattern(stages, load.k + filled, load.k + workers * filled)
+    return Pattern(_by_owners(load, part, total), load.k + filled, load.k + workers * filled)
 
 
 @pattern.register
@@ -119,8 +120,9 @@ def _omnireduce(collective: OmniReduce, codec: AnyCodec, load: Load) -> Pattern:
     blocks, mine, union = _blocks(load, block)
     part = wire_bytes(codec, mine / workers, blocks / workers, block)
     total = wire_bytes(codec, union / workers, blocks / workers, block)
-    stages = to_all(workers, part), to_all(workers, total)  # to the owners, and from them
-    return Pattern(stages, (mine + union / workers) * block, (mine + union) * block)
+    return Pattern(
+        _by_owners(load, part, total), (mine + union / workers) * block, (mine + union) * block
+    )
 
 
 @pattern.register
@@ -159,6 +161,9 @@ def _oktopk(collective: OkTopK, codec: AnyCodec, load: Load) -> Pattern:
     survivors, region = _survivors(collective.density, load), load.n / workers
     part = wire_bytes(codec, load.k / workers, region) if load.k else 0.0
     total = wire_bytes(codec, survivors / workers, region) if survivors else 0.0
+    if load.backend == "nccl":
+        stages = _by_owners(load, part, total)
+        return Pattern(stages, load.k + survivors / workers, load.k + survivors)
     split = (
         Stage(1, peers, peers * LENGTH, peers * LENGTH),
         Stage(len(buckets(workers, collective.in_flight)), peers, peers * part, peers * part),
@@ -169,7 +174,7 @@ def _oktopk(collective: OkTopK, codec: AnyCodec, load: Load) -> Pattern:
         gather_numbers(workers, len(Counts._fields)),
         *(stage.times(1 / collective.threshold_interval) for stage in threshold_stages(workers)),
         *(stage.times(1 / collective.boundary_interval) for stage in boundaries),
-        to_all(workers, total),
+        to_all(load.workers, total, load.backend),
     )
     return Pattern(stages, load.k + survivors / workers, load.k + survivors)
 
@@ -204,6 +209,14 @@ def exchange_cost(
     return seconds, inside.sent + between.sent / network.node_size, between
 
 
+def _by_owners(load: Load, part: float, total: float) -> tuple[Stage, ...]:
+    """Parts to the owners of their regions, and the sums from them."""
+    return (
+        to_each(load.workers, part, load.backend),
+        to_all(load.workers, total, load.backend),
+    )
+
+
 def _blocks(load: Load, block: int) -> tuple[int, float, float]:
     """How many blocks there are, those that a rank touches, and those that any does."""
     blocks = ceil(load.n / block)
@@ -218,9 +231,13 @@ def _agreement(load: Load, block: int) -> tuple[Stage, ...]:
     """How the ranks find the blocks that anyone touches (`collective.touched`)."""
     workers = load.workers
     blocks, mine, _ = _blocks(load, block)
+    if load.backend == "nccl":
+        return (to_all(load.workers, ceil(blocks / 8), load.backend),)
     asks = asks_lengths(blocks)
     method, size = method_of(workers, blocks, mine if asks else None)
-    agreed = allreduce(workers, size) if method == "flags" else to_all(workers, size)
+    agreed = (
+        allreduce(workers, size) if method == "flags" else to_all(load.workers, size, load.backend)
+    )
     return (gather_numbers(workers, 1), agreed) if asks else (agreed,)
 
 

@@ -19,18 +19,28 @@ ALIKE = 0.25  # of a selection that all ranks share: Ok-Topk, section 5.2, has 0
 
 @dataclass(frozen=True, slots=True)
 class UnitCost:
-    """One unit's part of a step. `work` is selecting, encoding and decoding."""
+    """One unit's part of a step. `work` is selecting, encoding and decoding, the last `after`."""
 
     unit: PlannedUnit
     k: float
     work: float
     exchange: float
     sent: float
+    after: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """Its turn in the ordered worker."""
+        """All of it, one after the other."""
         return self.work + self.exchange
+
+    def scaled(self, device: float, wire: float) -> "UnitCost":
+        """With devices and network so many times as slow."""
+        return replace(
+            self,
+            work=device * self.work,
+            after=device * self.after,
+            exchange=wire * self.exchange,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +78,72 @@ def predict(
     theirs, and how much the ranks' selections have in common.
     """
     units = units_of(shapes, recipe.unit, recipe.bypass, work)
-    agreement = Pattern((gather_numbers(workers, 2),))  # each step ends by asking for NaN
 
     def step(share: float, sign: int) -> tuple[float, list[UnitCost]]:
         paid = [unit_cost(recipe, unit, workers, network, costs, share) for unit in units]
+        paid.append(_agreement(workers, network))
         wire = max(0.0, 1 + sign * network.spread)
         device = 1 if costs is None else max(0.0, 1 + sign * costs.spread)
-        turns = [(c.unit.ready, c.work * device + c.exchange * wire) for c in paid]
-        turns.append((1.0, agreement.seconds(network) * wire))
-        return step_seconds(turns, compute, overlap), paid
+        turns = [cost.scaled(device, wire) for cost in paid]
+        return step_seconds(turns, compute, network, overlap), paid
 
     seconds, paid = step(alike, 0)
     (low, _), (high, _) = step(1.0, -1), step(0.0, +1)
-    return Prediction(seconds, low, high, agreement.sent + sum(c.sent for c in paid), tuple(paid))
+    sent = sum(cost.sent for cost in paid)
+    return Prediction(seconds, low, high, sent, tuple(c for c in paid if c.unit.names))
+
+
+def expected_seconds(
+    recipe: Pipeline,
+    units: Sequence[PlannedUnit],
+    workers: int,
+    network: Network,
+    costs: Costs | None,
+    compute: float,
+    overlap: bool = True,
+) -> float:
+    """As `predict`, the time alone. Units of one size are computed once."""
+    by_size: dict[tuple[int, bool], UnitCost] = {}
+    paid = []
+    for unit in units:
+        key = (unit.numel, unit.bypassed)
+        if key not in by_size:
+            by_size[key] = unit_cost(recipe, unit, workers, network, costs)
+        paid.append(replace(by_size[key], unit=unit))
+    return step_seconds([*paid, _agreement(workers, network)], compute, network, overlap)
+
+
+def _agreement(workers: int, network: Network) -> UnitCost:
+    """Each step ends by asking for NaN; over NCCL the answer rides along."""
+    end = PlannedUnit((), 0, 1.0)
+    if network.backend == "nccl":
+        return UnitCost(end, 0, 0.0, 0.0, 0.0)
+    asked = Pattern((gather_numbers(workers, 2),))
+    return UnitCost(end, 0, 0.0, asked.seconds(network), asked.sent)
 
 
 def step_seconds(
-    turns: Sequence[tuple[float, float]], compute: float, overlap: bool = True
+    turns: Sequence[UnitCost], compute: float, network: Network, overlap: bool = True
 ) -> float:
-    """When the last unit is done: one ordered worker takes each when it is ready and its turn.
+    """When the last unit is done, by the order in which they are ready.
 
-    `turns` are (share of the compute after which it is ready, seconds it takes), in order.
+    Over Gloo one ordered worker takes each from its selection to its update. Over NCCL the wire
+    takes one after the other, while devices select, decode and compute; they share the device, so
+    that what a unit works comes on top of the compute.
     """
     if not overlap:
-        return compute + sum(seconds for _, seconds in turns)
-    now = 0.0
-    for ready, seconds in turns:
-        now = max(now, ready * compute) + seconds
-    return max(now, compute)
+        return compute + sum(turn.seconds for turn in turns)
+    if network.backend != "nccl":
+        now = 0.0
+        for turn in turns:
+            now = max(now, turn.unit.ready * compute) + turn.seconds
+        return max(now, compute)
+    worked, sent, end = 0.0, 0.0, 0.0
+    for turn in turns:
+        worked += turn.work - turn.after
+        sent = max(turn.unit.ready * compute + worked, sent) + turn.exchange
+        end = max(end, sent + turn.after)
+    return max(end, compute + worked)
 
 
 def unit_cost(
@@ -111,16 +159,16 @@ def unit_cost(
     Of a recipe that chooses, it is the cheapest of its alternatives.
     """
     if unit.bypassed:
-        load = Load(workers, unit.numel, unit.numel)
+        load = Load(workers, unit.numel, unit.numel, backend=network.backend)
         seconds, sent, _ = exchange_cost(Dense(), None, load, network)
         return UnitCost(unit, unit.numel, 0.0, seconds, sent)
 
     def cost_by(pipeline: Pipeline) -> UnitCost:
-        load = load_of(pipeline, unit.numel, workers, alike)
+        load = replace(load_of(pipeline, unit.numel, workers, alike), backend=network.backend)
         seconds, sent, exchange = exchange_cost(pipeline.collective, pipeline.codec, load, network)
         curves = None if costs is None else costs.of(pipeline)
-        work = 0.0 if curves is None else _work(pipeline, load, exchange, curves)
-        return UnitCost(unit, load.k, work, seconds, sent)
+        before, after = (0.0, 0.0) if curves is None else _work(pipeline, load, exchange, curves)
+        return UnitCost(unit, load.k, before + after, seconds, sent, after)
 
     return min(map(cost_by, recipe.alternatives), key=lambda cost: cost.seconds)
 
@@ -141,16 +189,15 @@ def load_of(recipe: Pipeline, numel: int, workers: int, alike: float = ALIKE) ->
     return Load(workers, numel, k, alike, width)
 
 
-def _work(recipe: Pipeline, load: Load, exchange: Pattern, curves: Mapping[str, Curve]) -> float:
-    """Curves were measured alone; more ranks encode and decode more of the entries."""
+def _work(
+    recipe: Pipeline, load: Load, exchange: Pattern, curves: Mapping[str, Curve]
+) -> tuple[float, float]:
+    """Before the exchange and after it. More ranks encode and decode more than one alone does."""
     single = pattern(recipe.collective, recipe.codec, replace(load, workers=1))
     encoded = load.k * _ratio(exchange.encoded, single.encoded)
     decoded = load.k * _ratio(exchange.decoded, single.decoded)
-    return (
-        curves["local"].seconds(load.n, load.k)
-        + curves["encode"].seconds(load.n, encoded)
-        + curves["decode"].seconds(load.n, decoded)
-    )
+    before = curves["local"].seconds(load.n, load.k) + curves["encode"].seconds(load.n, encoded)
+    return before, curves["decode"].seconds(load.n, decoded)
 
 
 def _ratio(more: float, single: float) -> float:

@@ -1,7 +1,7 @@
 """α and β of a process group, measured: the same numbers on every rank.
 
 Every rank makes the same exchanges in the same order; what decides how many there are is agreed
-first. Every wait is bounded by the group's own timeout, all of them together by `SECONDS`.
+first. Every wait is bounded by the group's own timeout, all of them together by `seconds`.
 """
 
 import struct
@@ -12,34 +12,39 @@ from statistics import median
 
 import torch
 
-from thinwire.comm import Nodes
+from thinwire.comm import GroupCommunicator, Nodes
 from thinwire.cost.network import Link, Network
 from thinwire.types import Communicator
 
 REPEATS = 7
 SMALL, FIRST, LARGEST = 8, 1 << 16, 1 << 25  # bytes
 LONG_ENOUGH = 0.04  # seconds of an exchange that tells β: far more than a link's burst
-SECONDS = 4.0  # for each level of the network
+SECONDS, SHARE = 4.0, 30  # for each level of the network, of which an exchange takes a 30th
 
 Clock = Callable[[], float]
 
 
 def measure_network(
-    comm: Communicator,
+    comm: GroupCommunicator,
     device: torch.device,
     nodes: Nodes | None = None,
     clock: Clock = time.perf_counter,
+    seconds: float = SECONDS,
 ) -> Network:
-    """What messages from `device` cost; with nodes, between their leaders and inside each."""
+    """What messages from `device` cost; with nodes, between their leaders and inside each.
+
+    `seconds` is about what each of these levels may take.
+    """
     if nodes is None:
-        return _level(comm, device, clock)
-    inside = _level(nodes.inside, device, clock)
-    between = inside if nodes.between is None else _level(nodes.between, device, clock)
+        return _level(comm, device, clock, seconds)
+    inside = _level(nodes.inside, device, clock, seconds)
+    between = inside if nodes.between is None else _level(nodes.between, device, clock, seconds)
     # Leaders tell their nodes; then all take the median over the nodes.
     leaders = torch.tensor(_numbers(between), dtype=torch.float64, device=device)
     same = agreed(comm, [*nodes.hand_out(leaders).tolist(), *_numbers(inside)])
     link, ring, within = Link(*same[:3]), Link(*same[3:5]), Link(*same[6:9])
-    return Network(link, ring, within, nodes.inside.size, max(same[5], same[11]))
+    spread = max(same[5], same[11])
+    return Network(link, ring, within, nodes.inside.size, spread, comm.backend)
 
 
 def agreed(comm: Communicator, numbers: Sequence[float]) -> list[float]:
@@ -49,22 +54,29 @@ def agreed(comm: Communicator, numbers: Sequence[float]) -> list[float]:
     return [median(struct.unpack("<d", struct.pack("<q", b))[0] for b in c) for c in columns]
 
 
-def _level(comm: Communicator, device: torch.device, clock: Clock) -> Network:
-    """One group: its messages, and the backend's allreduce."""
+def _level(comm: GroupCommunicator, device: torch.device, clock: Clock, seconds: float) -> Network:
+    """One group: the backend's allreduce, and messages.
+
+    NCCL connects ranks anew for messages, which takes longer than all the rest: where there is
+    little time they are taken to be like the steps of its ring.
+    """
     if comm.size == 1:
-        return Network(Link(0.0, 0.0, 0.0), spread=0.0)
+        return Network(Link(0.0, 0.0, 0.0), spread=0.0, backend=comm.backend)
     trial = Trial(comm, device)
+    rounds, share = 2 * (comm.size - 1), 2 * (comm.size - 1) / comm.size
+    start, _ = _timed(comm, lambda: trial.reduce(SMALL), clock)
+    size, long, wobble = _grown(comm, trial.reduce, clock, seconds)
+    ring = Link(start / rounds, max(0.0, long - start) / (share * size))
+    spread = min(0.5, max(0.05, wobble))
+    if comm.backend == "nccl" and seconds < SECONDS:
+        return Network(ring, ring, spread=spread, backend=comm.backend)
+
     alpha, _ = _timed(comm, lambda: trial.ring(SMALL), clock)
     together, _ = _timed(comm, trial.to_all, clock)
     overhead = min(alpha, max(0.0, together - alpha) / max(1, comm.size - 2))
-    size, long, noise = _grown(comm, trial.ring, clock)
+    size, long, noise = _grown(comm, trial.ring, clock, seconds)
     link = Link(alpha, max(0.0, long - alpha) / size, overhead if comm.size > 2 else alpha)
-
-    rounds, share = 2 * (comm.size - 1), 2 * (comm.size - 1) / comm.size
-    start, _ = _timed(comm, lambda: trial.reduce(SMALL), clock)
-    size, long, wobble = _grown(comm, trial.reduce, clock)
-    ring = Link(start / rounds, max(0.0, long - start) / (share * size))
-    return Network(link, ring, spread=min(0.5, max(0.05, noise, wobble)))
+    return Network(link, ring, spread=min(0.5, max(spread, noise)), backend=comm.backend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +114,15 @@ class Trial:
 
 
 def _grown(
-    comm: Communicator, exchange: Callable[[int], None], clock: Clock
+    comm: Communicator, exchange: Callable[[int], None], clock: Clock, seconds: float
 ) -> tuple[int, float, float]:
     """Bytes, seconds and spread of an exchange that takes long enough to show its bytes."""
+    long_enough = min(LONG_ENOUGH, seconds / SHARE)
     size, began = FIRST, clock()
     while True:
         (once,) = agreed(comm, [_once(lambda: exchange(size), clock)])  # noqa: B023
         (spent,) = agreed(comm, [clock() - began])
-        if once >= LONG_ENOUGH or size >= LARGEST or spent + 4 * once * 6 > SECONDS / 2:
+        if once >= long_enough or size >= LARGEST or spent + 4 * once * 6 > seconds / 2:
             break
         size *= 4
     long, spread = _timed(comm, lambda: exchange(size), clock, repeats=5)

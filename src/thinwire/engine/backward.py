@@ -97,7 +97,7 @@ class BackwardPass:
                 self._averaged_rows[name] = self._runner.average_rows(unit, grad)
         if self._at_once:
             self._sync.choosers.begin_step(tuple(dense))
-        if self._at_once or self._sync.pipeline.unit == "model":
+        if self._at_once or self._sync.choosers.grouping.unit == "model":
             self._waiting.update(dense)
             return
         small = {n: g for n, g in dense.items() if self._sync.roster.is_small(g)}

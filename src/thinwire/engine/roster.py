@@ -8,7 +8,9 @@ from torch import Tensor
 
 from thinwire.auto import dense_pipeline
 from thinwire.auto.by_step import Choosers
+from thinwire.feedback import NoFeedback
 from thinwire.pipeline import Pipeline
+from thinwire.types import TensorSpec
 from thinwire.units.rows import RowUnit
 from thinwire.units.stats import Cost, total_cost
 from thinwire.units.unit import SavedState, Unit
@@ -24,24 +26,29 @@ class Roster:
         self.units: dict[tuple[str, ...], Unit] = {}
         self.rows: dict[str, RowUnit] = {}
         self._saved: dict[str, SavedState] = {}  # of tensors that are in no unit now
+        self._came_from: dict[str, Pipeline] = {}  # of the units that these were in
+        self._waits: set[str] = set()  # those of which something waits to be sent
         self._past: dict[str, Cost] = {}  # of tensors while they were in other units
 
     def is_small(self, grad: Tensor) -> bool:
         """Whether a tensor is let past the selection, dense and fused with others."""
-        return grad.numel() <= self.pipeline.bypass
+        return grad.numel() <= self.choosers.grouping.bypass
 
     def units_for(self, grads: Mapping[str, Tensor]) -> list[tuple[Unit, list[Tensor]]]:
         """The units of these gradients, large ones first, then the small ones fused."""
         large = {name: grad for name, grad in grads.items() if not self.is_small(grad)}
         small = {name: grad for name, grad in grads.items() if self.is_small(grad)}
         units = []
-        for group in _grouped(large, self.pipeline.unit):
+        for group in _grouped(large, self.choosers.grouping.unit):
             unit = self._unit(group)
             self.choosers.assign(unit)
             units.append((unit, list(group.values())))
         past = dense_pipeline(self.pipeline.feedback)
-        fused = _grouped(small, "model")
-        return units + [(self._unit(group, past), list(group.values())) for group in fused]
+        for group in _grouped(small, "model"):
+            unit = self._unit(group, past)
+            self.choosers.assign(unit, past)
+            units.append((unit, list(group.values())))
+        return units
 
     def row_unit(self, name: str, grad: Tensor) -> RowUnit:
         """The unit of a COO gradient."""
@@ -85,22 +92,44 @@ class Roster:
         self.units.clear()
         self.rows.clear()
         self._saved = saved
+        self._came_from = {}
+        self._waits = {name for name, state in saved.items() if "feedback/residual" in state}
 
-    def _unit(self, grads: Mapping[str, Tensor], pipeline: Pipeline | None = None) -> Unit:
+    def _unit(self, grads: Mapping[str, Tensor], past: Pipeline | None = None) -> Unit:
         key = tuple(grads)
         unit = self.units.get(key)
         if unit is not None and unit.fits(grads):
             return unit
         for old in [k for k in self.units if not set(k).isdisjoint(key)]:
-            regrouped = self.units.pop(old)
-            self._saved |= regrouped.dissolve()
-            self._past |= dict(self._costs(regrouped))
-        pipeline = pipeline or self.choosers.first_pipeline(key, self._saved)
-        unit = Unit.assemble(grads, pipeline, self._saved, self._keeps_state, self.choosers.clock)
+            self._dissolve(self.units.pop(old))
+        pipeline = self.choosers.first_pipeline(key, past, not self._waits.isdisjoint(key))
+        saved = {n: self._fitting(n, grads[n], pipeline) for n in key if n in self._saved}
+        unit = Unit.assemble(grads, pipeline, saved, self._keeps_state, self.choosers.clock)
         for name in key:
             self._saved.pop(name, None)
         self.units[key] = unit
         return unit
+
+    def _dissolve(self, unit: Unit) -> None:
+        self._saved |= unit.dissolve()
+        self._past |= dict(self._costs(unit))
+        self._came_from |= dict.fromkeys(unit.names, unit.pipeline)
+        names = set(unit.names)
+        keeps = not isinstance(unit.pipeline.feedback, NoFeedback)
+        self._waits = self._waits | names if keeps else self._waits - names
+
+    def _fitting(self, name: str, grad: Tensor, pipeline: Pipeline) -> SavedState:
+        """A tensor's state for a unit of this pipeline, where that is not the one it was in.
+
+        As by `Unit.switch`: what waits goes along, thresholds and the like start anew.
+        """
+        saved, before = self._saved[name], self._came_from.pop(name, pipeline)
+        if before == pipeline or not self._keeps_state:
+            return saved
+        saved = {k: v for k, v in saved.items() if k.startswith("feedback/") or k == "step"}
+        spec = TensorSpec(name, grad.numel(), grad.dtype, grad.device, (tuple(grad.shape),))
+        nothing = pipeline.feedback.init(spec)
+        return {f"feedback/{key}": value for key, value in nothing.items()} | saved
 
     def _costs(self, unit: Unit) -> Iterator[tuple[str, Cost]]:
         """What its tensors cost, in this unit and in those before it."""

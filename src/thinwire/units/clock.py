@@ -71,7 +71,7 @@ class StepClock:
     def __init__(self) -> None:
         self.timing = True  # whether this step's phases are timed on devices too
         self._steps: Counter[Hashable] = Counter()
-        self._now = Timed()
+        self._now, self._in_step = Timed(), False
         self._pending: deque[Timed] = deque()
         self._device = torch.device("cpu")  # of the last phase
         self._before = self._state()
@@ -83,12 +83,13 @@ class StepClock:
         self._steps[kind] += 1
         number = self._steps[kind]
         self.timing = number <= ALL_UP_TO or number % EVERY == 0
-        self._now = Timed()
+        self._now, self._in_step = Timed(), True
         if self.timing:
             self._before = self._state()
 
     def end(self) -> None:
         """The step is over."""
+        self._in_step = False
         if self._now.meters:
             self._now.disturbed = self._state() != self._before
             self._pending.append(self._now)
@@ -120,8 +121,8 @@ class StepClock:
         self._add(torch.device("cpu"), Piece(meter, name, start, end, meter.fresh))
 
     def settle(self, wait: bool) -> None:
-        """Share out the steps whose events are there; `wait`: all, the present one included."""
-        if wait and self._now.meters:
+        """Share out the steps whose events are there; `wait`: all but one that is under way."""
+        if wait and self._now.meters and not self._in_step:
             self._pending.append(self._now)
             self._now = Timed()
         while self._pending and (wait or _is_over(self._pending[0])):

@@ -131,11 +131,6 @@ class Meter:
             self._timed += 1
             self.total.seconds = _added(self.total.seconds, seconds)
 
-    def spent(self) -> float:
-        """Seconds in all phases so far. Waits for the device if it still works on one of them."""
-        self.clock.settle(wait=True)
-        return sum(self.total.seconds.values()) + sum(self.total.first_seconds.values())
-
     def costs(self) -> list[Cost]:
         """The unit's costs by tensor.
 

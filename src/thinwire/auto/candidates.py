@@ -1,0 +1,63 @@
+"""What `auto` expects of each choice before it tries one."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from thinwire.auto.rules import BY, DENSE
+from thinwire.comm import GroupCommunicator, Nodes
+from thinwire.cost.buckets import PlannedUnit, Shape, units_of
+from thinwire.cost.estimate import estimated_costs, measure_speed
+from thinwire.cost.network import Network
+from thinwire.cost.predict import expected_seconds
+from thinwire.cost.probe import measure_network
+from thinwire.pipeline import Pipeline
+
+PROBE = 0.5  # of a dense step's time: what measuring the network may take
+HALVINGS = 40
+
+
+def method_of(label: str) -> str:
+    """What variants of a method share: the label without unit and codec."""
+    return label.split(" | ")[0].split(BY)[0]
+
+
+def predicted_steps(
+    pipelines: Mapping[str, Pipeline],
+    shapes: Mapping[str, Shape],
+    dense: float,
+    comm: GroupCommunicator,
+    device: torch.device,
+    nodes: Nodes | None,
+    overlap: bool,
+) -> tuple[dict[str, float], Network]:
+    """Seconds of a whole step by each choice, where a dense one takes `dense`.
+
+    `shapes` are in the order of the forward pass. The network is measured every time: it may be
+    another than yesterday's. What a dense step took beside its exchange is the compute.
+    """
+    network = measure_network(comm, device, nodes, seconds=PROBE * dense)
+    speed = measure_speed(comm, device)
+    costs = estimated_costs(pipelines.values(), device, speed)
+    planned: dict[tuple[str, int], list[PlannedUnit]] = {}
+
+    def seconds(label: str, compute: float) -> float:
+        recipe = pipelines[label]
+        key = (recipe.unit, recipe.bypass)
+        if key not in planned:
+            planned[key] = units_of(shapes, *key)
+        units = planned[key]
+        return expected_seconds(recipe, units, comm.size, network, costs, compute, overlap)
+
+    compute = _inverse(lambda c: seconds(DENSE, c), dense)
+    off = dense / seconds(DENSE, compute)  # where the exchange alone would take longer
+    return {label: off * seconds(label, compute) for label in pipelines}, network
+
+
+def _inverse(growing: Callable[[float], float], value: float) -> float:
+    """Where a growing function of at least its argument has a value; 0 if it begins above."""
+    low, high = 0.0, value
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if growing(middle) < value else (low, middle)
+    return low

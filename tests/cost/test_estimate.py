@@ -1,0 +1,36 @@
+"""Estimated costs: milliseconds to get, and in the order that measured ones have."""
+
+import pytest
+import torch
+
+from thinwire.cookbook import recipe
+from thinwire.cost.curves import WORK
+from thinwire.cost.estimate import Speed, estimated_costs, measure_speed
+from thinwire.cost.wire_size import alone
+
+CPU = torch.device("cpu")
+SPEED = Speed(read=1e-9, entry=4e-9, call=1e-4)
+
+
+@pytest.mark.parametrize("name", ["dense", "bf16", "topk", "ok-topk", "union", "qsgd", "dgc"])
+def test_every_kind_of_work_has_a_curve(name):
+    built = recipe(name)
+    curves = estimated_costs([built], CPU, SPEED).of(built)
+    assert set(curves) == set(WORK)
+    assert all(curve.seconds(1e6, 1e4) >= 0 for curve in curves.values())
+
+
+def test_selecting_takes_longer_than_sending_all_and_coding_longer_than_not():
+    def work(text):
+        built = recipe(text)
+        curves = estimated_costs([built], CPU, SPEED).of(built)
+        return sum(curve.seconds(1e6, 1e4) for curve in curves.values())
+
+    coded = "topk(0.01) | rice+bf16 | allgather | residual"
+    assert work("dense") < work("bf16") < work("topk") < work(coded)
+
+
+def test_speed_is_the_best_of_several_reads():
+    now = iter([0, 9, 10, 12, 20, 25])
+    speed = measure_speed(alone(), CPU, clock=lambda: next(now) * 1e-3)
+    assert speed.read * (1 << 21) == pytest.approx(2e-3)
