@@ -96,41 +96,62 @@ def view(x: Tensor) -> Array:
     return array
 
 
-Summands = tuple[Array | None, Array | None, Any, bool]
+Summands = tuple[Array | None, Array | None, Any, bool, Array | None]
 
 
 def summands(x: Tensor, addend: Addend | None) -> Summands:
-    """Gradient, velocity, factor and whether to clear, as `add` takes them for parts of `x`."""
+    """Gradient, velocity, factor, whether to clear, and the flag, as `add` takes them for parts
+    of `x`."""
     if addend is None:
-        return None, None, 0.0, False
+        return None, None, 0.0, False, None
     velocity = None if addend.velocity is None else view(addend.velocity)
-    return view(addend.grad), velocity, view(x[:0]).dtype.type(addend.factor), addend.clear
+    bad = None if addend.bad is None else addend.bad.view(1).numpy()
+    return view(addend.grad), velocity, view(x[:0]).dtype.type(addend.factor), addend.clear, bad
 
 
 @njit(cache=True, nogil=True)
 def add(
     x: Array, grad: Array | None, velocity: Array | None, factor: Any, clear: bool,
-    low: int, high: int,
+    bad: Array | None, low: int, high: int,
 ) -> Array:  # fmt: skip
     """`Addend.add_to` for the elements from `low` to `high`, which it returns.
 
-    Numba compiles anew where a gradient or velocity is None, without the branch that is not taken.
+    Numba compiles anew where one of the arrays is None, without the branch that is not taken.
     """
     total = x[low:high]
     if grad is None:
         return total
     step = grad[low:high]
+    strange = np.int32(0)
     if velocity is None:
         for i in range(total.size):
-            total[i] = total[i] + _widen(step[i])
+            given = _widen(step[i])
+            if bad is not None:
+                finite = abs(given) < np.inf
+                strange |= np.int32(not finite)
+                given = given if finite else _zero(given)
+            total[i] = total[i] + given
     else:
         moving = velocity[low:high]
         for i in range(total.size):
-            moving[i] = moving[i] * factor + _widen(step[i])  # without fastmath not fused
+            given = _widen(step[i])
+            if bad is not None:
+                finite = abs(given) < np.inf
+                strange |= np.int32(not finite)
+                given = given if finite else _zero(given)
+            moving[i] = moving[i] * factor + given  # without fastmath not fused
             total[i] = total[i] + moving[i]
+    if bad is not None and strange:
+        bad[0] = 1
     if clear:
         step[:] = 0
     return total
+
+
+@njit(cache=True, nogil=True)
+def _zero(like: Any) -> Any:
+    """Of the same type: another would make the sum one of another precision."""
+    return type(like)(0)
 
 
 def _widen(number: Any) -> Any:

@@ -28,17 +28,17 @@ def tiling(x: Tensor, warps: int) -> tuple[int, int]:
 
 def summands(
     x: Tensor, addend: Addend | None
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradient, velocity and factor for `accumulated_tile`; the factor keeps float64's bits.
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """Gradient, velocity, factor and flag for `accumulated`; the factor keeps float64's bits.
 
     A device writes without reading: whoever launches clears the gradient afterwards.
     """
     if addend is None:
-        return None, None, None
+        return None, None, None, None
     if addend.velocity is None:
-        return addend.grad, None, None
+        return addend.grad, None, None, addend.bad
     factor = torch.full((), addend.factor, dtype=x.dtype, device=x.device)
-    return addend.grad, addend.velocity, factor
+    return addend.grad, addend.velocity, factor, addend.bad
 
 
 def mix_offset(seed: int) -> int:
@@ -93,51 +93,76 @@ def lowest(word):
 
 
 @triton.jit
-def load_tile(pointer, at, left, EVICTION: tl.constexpr):
-    """The elements `at` places from `pointer`, zero from the `left`-th on.
+def load_tile(pointer, at, left, EVICTION: tl.constexpr, first=0):
+    """The elements `at` places from `pointer`, zero before the `first` and from the `left`-th on.
 
     Whole tiles are read without a mask, which would forbid 16-byte loads where the number of
     elements is odd.
     """
-    if left >= at.numel:
+    if _whole(at, left, first):
         tile = tl.load(pointer + at, eviction_policy=EVICTION)
     else:
-        tile = tl.load(pointer + at, mask=at < left, other=0)
+        tile = tl.load(pointer + at, mask=(at >= first) & (at < left), other=0)
     return tile
 
 
 @triton.jit
-def store_tile(pointer, at, left, tile):
+def store_tile(pointer, at, left, tile, first=0):
     """The counterpart of `load_tile`."""
-    if left >= at.numel:
+    if _whole(at, left, first):
         tl.store(pointer + at, tile)
     else:
-        tl.store(pointer + at, tile, mask=at < left)
+        tl.store(pointer + at, tile, mask=(at >= first) & (at < left))
 
 
 @triton.jit
-def accumulated_tile(x, grad, velocity, factor, numel, ROWS: tl.constexpr):
-    """This program's tile of `x`, after what was to be added to it was added and stored.
+def _whole(at, left, first):
+    return (left >= at.numel) & (first <= 0)
 
-    `velocity`, or both it and `grad`, may be None. Each operation is rounded to the accumulator's
-    precision, as torch's in-place operations are: with a velocity, launch without fused
-    multiply-add. The hint makes a plain read 7 % faster, and one that stores as well 5 % slower.
-    """
+
+@triton.jit
+def accumulated_tile(x, grad, velocity, factor, bad, numel, ROWS: tl.constexpr):
+    """This program's tile of `x`, as `accumulated`."""
     start = tl.program_id(0).to(tl.int64) * (ROWS * ROW)
-    left = numel - start
+    return accumulated(x, grad, velocity, factor, bad, start, numel - start, ROWS)
+
+
+@triton.jit
+def accumulated(x, grad, velocity, factor, bad, start, left, ROWS: tl.constexpr, first=0):
+    """The tile of `x` at `start`, after what was to be added to it was added and stored.
+
+    Of its elements those from the `first` to the `left`-th; others are zero, and stay as they are.
+    `velocity`, or both it and `grad`, may be None, and so may `bad`. Each operation is rounded to
+    the accumulator's precision, as torch's in-place operations are: with a velocity, launch
+    without fused multiply-add. The hint makes a plain read 7 % faster, and one that stores as well
+    5 % slower.
+    """
     at = tl.arange(0, ROWS)[:, None] * ROW + tl.arange(0, ROW)[None, :]
     if grad is None:
-        tile = load_tile(x + start, at, left, "evict_first")
+        tile = load_tile(x + start, at, left, "evict_first", first)
     else:
-        tile = load_tile(x + start, at, left, "")
-        step = load_tile(grad + start, at, left, "")
+        tile = load_tile(x + start, at, left, "", first)
+        step = load_tile(grad + start, at, left, "", first)
+        if bad is not None:
+            step = finite_only(step, bad)
         if velocity is not None:
-            before = load_tile(velocity + start, at, left, "")
+            before = load_tile(velocity + start, at, left, "", first)
             step = (before * tl.load(factor) + step).to(tile.dtype)
-            store_tile(velocity + start, at, left, step)
+            store_tile(velocity + start, at, left, step, first)
         tile = (tile + step).to(tile.dtype)
-        store_tile(x + start, at, left, tile)
+        store_tile(x + start, at, left, tile, first)
     return tile
+
+
+@triton.jit
+def finite_only(step, bad):
+    """Zero where the gradient is not finite; the flag is set if it is anywhere so."""
+    if step.dtype.primitive_bitwidth < 32:
+        step = step.to(tl.float32)
+    finite = tl.abs(step) < float("inf")
+    if tl.max(tl.max(tl.where(finite, 0, 1), axis=1), axis=0) > 0:
+        tl.store(bad, 1)
+    return tl.where(finite, step, 0.0).to(step.dtype)
 
 
 @triton.jit

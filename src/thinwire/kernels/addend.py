@@ -20,16 +20,24 @@ class Addend:
 
     `clear` leaves zeros where the gradient was. That is 4 bytes more for each element of float32,
     but on a CPU saves a later pass over memory that would have to be read before it is written.
+
+    With `bad` (0-D int32, on the device), elements of the gradient that are not finite are added
+    as zero and make it 1; nothing makes it 0 again.
     """
 
     grad: Tensor
     velocity: Tensor | None = None
     factor: float = 0.0
     clear: bool = False
+    bad: Tensor | None = None
 
     def add_to(self, x: Tensor) -> None:
         """Add it in torch, in place."""
         step = self.grad
+        if self.bad is not None:
+            finite = step.isfinite()
+            self.bad.bitwise_or_(finite.all().logical_not_().to(torch.int32))
+            step = torch.where(finite, step, 0)
         if self.velocity is not None:
             step = self.velocity.mul_(self.factor).add_(step)
         x.add_(step)
@@ -44,7 +52,8 @@ class Addend:
         """Some elements of the sum with `x`; all tensors stay as they are."""
         total = x[where].clone()
         velocity = None if self.velocity is None else self.velocity[where].clone()
-        Addend(self.grad[where], velocity, self.factor).add_to(total)
+        bad = None if self.bad is None else torch.zeros_like(self.bad)
+        Addend(self.grad[where], velocity, self.factor, bad=bad).add_to(total)
         return total
 
 
@@ -68,6 +77,12 @@ def check(x: Tensor, threshold: Tensor | None = None, addend: Addend | None = No
                 raise RecipeError(
                     f"velocity is {addend.velocity.dtype}, residual {x.dtype}: make them one"
                 )
+        bad = addend.bad
+        if bad is not None and (bad.dim() or bad.dtype != torch.int32 or bad.device != x.device):
+            raise RecipeError(
+                f"a flag of {bad.dtype}, shape {tuple(bad.shape)}, on {bad.device} cannot be set "
+                f"by a kernel: pass one int32 as a 0-D tensor on {x.device}"
+            )
 
 
 def _check_summand(x: Tensor, summand: Tensor) -> None:

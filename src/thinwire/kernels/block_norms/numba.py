@@ -25,11 +25,11 @@ def _norm(x: Array) -> Any:
 @njit(cache=True, nogil=True)
 def _norms(
     x: Array, grad: Array | None, velocity: Array | None, factor: Any, clear: bool,
-    block: int, first: int, end: int, norms: Array,
+    bad: Array | None, block: int, first: int, end: int, norms: Array,
 ) -> None:  # fmt: skip
     """Of blocks `first` to `end`, each summed up while it is still in the cache."""
     for b in range(first, end):
-        norms[b] = _norm(add(x, grad, velocity, factor, clear, b * block, (b + 1) * block))
+        norms[b] = _norm(add(x, grad, velocity, factor, clear, bad, b * block, (b + 1) * block))
 
 
 def block_norms(x: Tensor, block: int, addend: Addend | None = None) -> Tensor:

@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from thinwire.kernels._triton import finite_only
 from thinwire.kernels.addend import Addend
 
 TILE = 8192  # elements a program, where blocks are not larger than that
@@ -12,7 +13,7 @@ WARPS = 8
 
 
 @triton.jit(do_not_specialize=["numel"])
-def _norms(x, grad, norms, numel, block, BLOCKS: tl.constexpr, WIDTH: tl.constexpr):
+def _norms(x, grad, bad, norms, numel, block, BLOCKS: tl.constexpr, WIDTH: tl.constexpr):
     first = tl.program_id(0).to(tl.int64) * BLOCKS
     which = first + tl.arange(0, BLOCKS)
     total = tl.zeros((BLOCKS,), tl.float64)
@@ -22,7 +23,10 @@ def _norms(x, grad, norms, numel, block, BLOCKS: tl.constexpr, WIDTH: tl.constex
         inside = (column[None, :] < block) & (at < numel)
         tile = tl.load(x + at, mask=inside, other=0)
         if grad is not None:
-            tile = (tile + tl.load(grad + at, mask=inside, other=0)).to(tile.dtype)
+            step = tl.load(grad + at, mask=inside, other=0)
+            if bad is not None:
+                step = finite_only(step, bad)
+            tile = (tile + step).to(tile.dtype)
             tl.store(x + at, tile, mask=inside)
         wide = tile.to(tl.float64)
         total += tl.sum(wide * wide, axis=1)
@@ -38,8 +42,8 @@ def block_norms(x: Tensor, block: int, addend: Addend | None = None) -> Tensor:
         width = min(triton.next_power_of_2(block), TILE)
         blocks = TILE // width
         grid = (triton.cdiv(norms.numel(), blocks),)
-        grad = addend and addend.grad
-        _norms[grid](x, grad, norms, x.numel(), block, blocks, width, num_warps=WARPS)
+        summands = (addend.grad, addend.bad) if addend else (None, None)
+        _norms[grid](x, *summands, norms, x.numel(), block, blocks, width, num_warps=WARPS)
     if addend:
         addend.clear_gradient()
     return norms

@@ -101,14 +101,14 @@ def scan(x: Array, start: int, limit: Any, indices: Indices, values: Array, coun
 @njit(cache=True, nogil=True)
 def _compact(
     x: Array, grad: Array | None, velocity: Array | None, factor: Any, clear: bool,
-    start: int, end: int, limit: Any, indices: Indices, values: Array,
+    bad: Array | None, start: int, end: int, limit: Any, indices: Indices, values: Array,
 ) -> Any:  # fmt: skip
     """Add and list the elements from `start` to `end`; how many passed."""
     if grad is None:
         return scan(x[start:end], start, limit, indices, values, 0)
     count = 0
     for low in range(start, end, BLOCK):
-        block = add(x, grad, velocity, factor, clear, low, min(low + BLOCK, end))
+        block = add(x, grad, velocity, factor, clear, bad, low, min(low + BLOCK, end))
         count = scan(block, low, limit, indices, values, count)
     return count
 

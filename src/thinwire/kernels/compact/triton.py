@@ -31,10 +31,10 @@ FETCHED = tl.constexpr(256)
 
 
 @triton.jit(do_not_specialize=["numel"])
-def _mark(x, grad, velocity, factor, threshold, words, numel, ROWS: tl.constexpr):
+def _mark(x, grad, velocity, factor, bad, threshold, words, numel, ROWS: tl.constexpr):
     """Leave a mark for each row, and behind all of them how many passed in each tile."""
     tile = tl.program_id(0).to(tl.int64)
-    word = marks(accumulated_tile(x, grad, velocity, factor, numel, ROWS), threshold)
+    word = marks(accumulated_tile(x, grad, velocity, factor, bad, numel, ROWS), threshold)
     tl.store(words + tile * ROWS + tl.arange(0, ROWS), word.to(tl.int32, bitcast=True))
     counts = words + tl.num_programs(0).to(tl.int64) * ROWS
     tl.store(counts + tile, tl.sum(ones(word)))

@@ -66,8 +66,8 @@ def plan(groups: Groups) -> Plan:
 @njit(cache=True, nogil=True)
 def _pass(
     x: Array, grad: Array | None, velocity: Array | None, factor: Any, clear: bool,
-    first: int, end: int, runs: Indices, limits: Array, rooms: Indices, passed: Indices,
-    indices: Indices, values: Array,
+    bad: Array | None, first: int, end: int, runs: Indices, limits: Array, rooms: Indices,
+    passed: Indices, indices: Indices, values: Array,
 ) -> Any:  # fmt: skip
     """Add the elements from `first` to `end`, and list candidates; how many are listed.
 
@@ -87,7 +87,14 @@ def _pass(
         whole = grad is None  # nothing to add while it lies in the cache
         for low in range(start, stop, stop - start if whole else BLOCK):
             block = add(
-                x, grad, velocity, factor, clear, low, stop if whole else min(low + BLOCK, stop)
+                x,
+                grad,
+                velocity,
+                factor,
+                clear,
+                bad,
+                low,
+                stop if whole else min(low + BLOCK, stop),
             )
             if room:
                 count = scan(block, low, limits[group], own_indices, own_values, count)

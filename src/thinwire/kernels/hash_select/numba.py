@@ -41,13 +41,13 @@ def _scatter(
 @njit(cache=True, nogil=True)
 def _select(
     x: Array, grad: Array | None, velocity: Array | None, factor: Any, clear: bool,
-    start: int, end: int, limit: Any, slots: np.uint64, offset: np.uint64,
+    bad: Array | None, start: int, end: int, limit: Any, slots: np.uint64, offset: np.uint64,
     winners: Indices, values: Array,
 ) -> None:  # fmt: skip
     room = min(end - start, LIST) + BLOCK
     indices, survivors, count = np.empty(room, np.int64), np.empty(room, x.dtype), 0
     for low in range(start, end, BLOCK):
-        block = add(x, grad, velocity, factor, clear, low, min(low + BLOCK, end))
+        block = add(x, grad, velocity, factor, clear, bad, low, min(low + BLOCK, end))
         count = scan(block, low, limit, indices, survivors, count)
         if count > room - BLOCK:
             _scatter(indices, survivors, count, slots, offset, winners, values)

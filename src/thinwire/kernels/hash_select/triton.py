@@ -26,9 +26,11 @@ WARPS = 4
 
 
 @triton.jit(do_not_specialize=["slots", "offset", "numel"])
-def _claim(x, grad, velocity, factor, threshold, winners, slots, offset, numel, ROWS: tl.constexpr):
+def _claim(
+    x, grad, velocity, factor, bad, threshold, winners, slots, offset, numel, ROWS: tl.constexpr
+):
     """Every survivor of this tile writes its index to its slot, if none larger is there."""
-    word = marks(accumulated_tile(x, grad, velocity, factor, numel, ROWS), threshold)
+    word = marks(accumulated_tile(x, grad, velocity, factor, bad, numel, ROWS), threshold)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     for _ in range(tl.max(ones(word))):
         index = row * ROW + lowest(word)
