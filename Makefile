@@ -38,7 +38,7 @@ test-gpu:
 	  tests/sparsify tests/feedback tests/units tests/engine tests/frontends tests/auto \
 	  -k "cuda or triton or gpu"
 
-# iproute2 and Chromium, where they may be installed; the tests that need them skip without.
+# Chromium, where it may be installed; the tests that need it skip without.
 system:
 	@scripts/system-packages
 
@@ -52,7 +52,7 @@ docs: setup
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build/html
 
 # All of docs/results but the GPU's and convergence-*.json, in about half an hour on an idle machine
-# with 2 cores. Shaped links need root and iproute2; without them use --rates none.
+# with 2 cores. Shaped links need root or user namespaces; without them use --rates none.
 RESULTS := docs/results
 SYNC := $(BIN)/thinwire bench sync
 TRAIN := $(BIN)/thinwire bench train

@@ -1,6 +1,11 @@
-"""Ranks that share cards. Where there is no card, a stand-in for MPS records what it was told."""
+"""Ranks that share cards. Where there is no card, a stand-in for MPS records what it was told.
+
+Covers lab/watcher.py.
+"""
 
 import os
+import select
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,9 +14,8 @@ import torch
 
 from thinwire.lab import Lab, LabError
 from thinwire.lab import gpu as gpu_module
-from thinwire.lab.gpu import MPS
-from thinwire.lab.processes import marked
 from thinwire.lab.ranks import Workers
+from thinwire.lab.watcher import MPS, marked, mps_mark
 
 needs_a_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -45,13 +49,13 @@ def told(record: Path) -> list[str]:
 
 def test_mps_is_started_for_ranks_that_share_a_card_and_ended_with_the_lab(record: Path) -> None:
     with Lab(2, loopback=True, gpu=True) as lab:
-        mark = f"{lab.name}-mps"
+        mark = mps_mark(lab.name)
         assert len(marked(mark)) == 1
         assert lab.run(["sh", "-c", 'test -d "$CUDA_MPS_PIPE_DIRECTORY"'], timeout_s=60) == 0
     assert told(record) == ["start", "quit"]
     assert marked(mark) == []
     folder = Path(record.read_text().split()[-1])
-    assert folder.name.startswith("thinwire-mps-") and not folder.exists()
+    assert folder.parent.name.startswith("thinwire-mps-") and not folder.parent.exists()
 
 
 def test_the_daemon_sees_all_cards(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +72,31 @@ def test_after_a_rank_was_killed_there_is_a_new_server_in_a_new_folder(record: P
     assert told(record) == ["start", "quit", "start", "quit"]
     folders = [line.split()[1] for line in record.read_text().splitlines() if "quit" in line]
     assert folders[0] != folders[1]
+
+
+KILLED = """
+import os, signal
+from thinwire.lab import Lab, gpu
+gpu.visible_cards = lambda: ["0"]
+with Lab(2, loopback=True, gpu=True) as lab:
+    lab.start(["sleep", "1000"])
+    print(lab.name, lab._share.folder, lab._watcher._process.pid, flush=True)
+    signal.pause()
+"""
+
+
+def test_nothing_is_left_of_a_lab_that_was_killed_outright(record: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    name, folder, watcher = process.stdout.readline().split()
+    assert len(marked(name)) == 2 and len(marked(mps_mark(name))) == 1
+    descriptor = os.pidfd_open(int(watcher))
+    process.kill()
+    process.wait(timeout=30)
+    assert select.select([descriptor], [], [], 60)[0], "the watcher has not ended"
+    os.close(descriptor)
+    assert marked(name) == [] and marked(mps_mark(name)) == []
+    assert told(record) == ["start", "quit"] and not Path(folder).exists()
 
 
 def test_a_rank_alone_on_its_card_needs_no_mps(record: Path) -> None:

@@ -3,26 +3,25 @@
 Covers cli/lab.py.
 """
 
-import errno
 import json
 import os
+import select
+import shutil
 import signal
-import socket
 import subprocess
 import sys
-import threading
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from support.extras import CLI, needs
-from thinwire.lab import Lab, LabError, RateCheck, entered, unavailable
+from thinwire.lab import Lab, LabError, RateCheck, unavailable
 from thinwire.lab import lab as lab_module
-from thinwire.lab.links import LinkShape
-from thinwire.lab.namespaces import NAMESPACES, remove_stale
 from thinwire.lab.probe import check_rate
-from thinwire.lab.processes import marked
+from thinwire.lab.watcher import marked
 
 REASON = unavailable()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f"no lab here: {REASON}")
@@ -40,13 +39,42 @@ def pair() -> Iterator[Lab]:
         yield lab
 
 
-def left_of(pid: int) -> list[str]:
-    return [path.name for path in NAMESPACES.glob(f"thinwire-{pid}-*")]
+def namespace_of(pid: int) -> str:
+    return str(Path(f"/proc/{pid}/ns/net").readlink())
 
 
-def start_waiting(workers: int = 2) -> subprocess.Popen[str]:
+def processes_in(namespaces: set[str]) -> list[int]:
+    """Those that hold a namespace by being inside; the lab's are held by nothing else."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if namespace_of(int(path.name)) in namespaces:
+                found.append(int(path.name))
+        except OSError:
+            continue  # gone
+    return found
+
+
+def companions_of(pid: int) -> list[int]:
+    """The lab's children: its ranks, the holder and the watcher."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in children.split()]
+
+
+def has_ended(pid: int, within_s: float = 30.0) -> bool:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], within_s)[0])
+    finally:
+        os.close(descriptor)
+
+
+def start_waiting(workers: int = 2, code: str = WAITING) -> subprocess.Popen[str]:
     """The command line, with workers that wait for ever, all of them running."""
-    options = ["--workers", str(workers), "--check", "skip", "--", PYTHON, "-c", WAITING]
+    options = ["--workers", str(workers), "--check", "skip", "--", PYTHON, "-c", code]
     process = subprocess.Popen(
         [PYTHON, "-c", COMMAND, *options],
         stdout=subprocess.PIPE,
@@ -60,40 +88,50 @@ def start_waiting(workers: int = 2) -> subprocess.Popen[str]:
 
 
 def test_namespaces_come_and_go() -> None:
-    before = set(left_of(os.getpid()))
     with Lab(3, None) as lab:
-        names = {node.namespace for node in lab.nodes}
-        assert names < set(left_of(os.getpid()))
-    assert set(left_of(os.getpid())) == before
+        waiting = lab.start(["sleep", "1000"])
+        inside = {namespace_of(process.pid) for process in waiting}
+        assert len(inside | {namespace_of(os.getpid())}) == 4
+        companions = companions_of(os.getpid())
+    assert processes_in(inside) == []
+    assert all(has_ended(pid) for pid in companions)
 
 
 def test_they_go_after_an_error_too() -> None:
-    before = left_of(os.getpid())
+    before = set(companions_of(os.getpid()))
     with pytest.raises(RuntimeError, match="mine"), Lab(2, None):
+        companions = set(companions_of(os.getpid())) - before
         raise RuntimeError("mine")
-    assert left_of(os.getpid()) == before
+    assert len(companions) == 2  # the holder and the watcher
+    assert all(has_ended(pid) for pid in companions)
+
+
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + WAITING
 
 
 @needs(*CLI)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_workers_and_removes_the_namespaces(number: int) -> None:
-    process = start_waiting()
-    assert left_of(process.pid)
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, WAITING),
+        (signal.SIGTERM, WAITING),
+        (signal.SIGHUP, WAITING),
+        (signal.SIGKILL, WAITING),
+        (signal.SIGKILL, DEAF),
+    ],
+)
+def test_any_signal_ends_the_workers_and_the_namespaces(number: int, code: str) -> None:
+    process = start_waiting(code=code)
+    mark, companions = f"thinwire-{process.pid}-0", companions_of(process.pid)
+    workers = marked(mark)
+    assert len(workers) == 2 and len(companions) == 4
+    inside = {namespace_of(pid) for pid in companions} - {namespace_of(os.getpid())}
+    assert len(inside) == 3  # two nodes and the hub
     process.send_signal(number)
     process.communicate(timeout=30)
     assert process.returncode != 0
-    assert left_of(process.pid) == []
-    assert marked(f"thinwire-{process.pid}-0") == []
-
-
-@needs(*CLI)
-def test_what_a_lab_left_that_was_killed_outright_goes_with_the_next() -> None:
-    process = start_waiting()
-    process.kill()
-    process.communicate(timeout=30)  # to the end of stdout: its workers have ended as well
-    assert left_of(process.pid)
-    remove_stale()
-    assert left_of(process.pid) == []
+    assert all(has_ended(pid) for pid in companions)
+    assert marked(mark) == [] and processes_in(inside) == []
 
 
 def test_a_failing_worker_ends_the_others_and_gives_its_status(pair: Lab) -> None:
@@ -114,20 +152,23 @@ def test_a_command_that_takes_too_long_is_ended(pair: Lab) -> None:
 
 
 def test_a_missing_program_is_named(pair: Lab) -> None:
-    assert pair.run(["no-such-program"], stderr=subprocess.DEVNULL) != 0
+    with pytest.raises(LabError, match="no-such-program"):
+        pair.run(["no-such-program"])
 
 
 def test_the_rate_is_checked_at_the_start() -> None:
     with Lab(2, "100mbit") as lab:
         assert lab.rate_check is not None
         assert lab.rate_check.asked == 1e8 and lab.rate_check.holds
-        assert lab.counters()[0].bytes_sent == 0  # the check's own traffic is not counted
+        # The check's own traffic is not counted, but for the last words of its connections.
+        assert lab.counters()[0].bytes_sent < 10_000
 
 
 def test_a_link_of_another_rate_is_found_out() -> None:
     with Lab(2, "20mbit", check="skip") as lab:
         assert lab.rate_check is None
-        found = check_rate(*lab.nodes, LinkShape(rate=10**7))
+        assert lab.network is not None
+        found = check_rate(lab.network, *lab.nodes, 10**7)
         assert not found.holds and found.measured > found.asked
 
 
@@ -135,7 +176,8 @@ def test_a_rate_that_is_not_reached_is_refused_or_warned_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lab_module, "check_rate", lambda *_: RateCheck(1e9, 0.5e9))
-    with pytest.raises(LabError, match=r"do not carry .* 500 \(50\.0 % off\)"), Lab(2):
+    refusal = r"asked for 1000 Mbit/s, measured 500 \(50\.0 % off\).* a rate that it reaches"
+    with pytest.raises(LabError, match=refusal), Lab(2):
         pass
     with pytest.warns(UserWarning, match="do not carry"), Lab(2, check="warn") as lab:
         assert lab.run(["true"]) == 0
@@ -144,46 +186,46 @@ def test_a_rate_that_is_not_reached_is_refused_or_warned_of(
 def test_the_counters_count_what_was_sent(pair: Lab) -> None:
     megabytes = 8
     before = pair.counters()
-    send(pair, bytes(1_000_000), megabytes)
+    send(pair, megabytes * 1_000_000)
     sender, receiver = (late - early for late, early in zip(pair.counters(), before, strict=True))
     assert megabytes * 1e6 <= sender.bytes_sent <= 1.1 * megabytes * 1e6
     assert megabytes * 1e6 <= receiver.bytes_received <= 1.1 * megabytes * 1e6
     assert sender.bytes_received < 0.1 * megabytes * 1e6
 
 
-def send(lab: Lab, piece: bytes, times: int) -> None:
+SEND = r"""
+import os, socket
+address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if os.environ["RANK"] == "1":
+    with socket.create_server(("0.0.0.0", address[1])) as server:
+        server.settimeout(20)
+        os.write(1, b"ready\n")
+        with server.accept()[0] as incoming:
+            while incoming.recv(1 << 20):
+                pass
+else:
+    input()
+    with socket.create_connection(("10.77.0.2", address[1]), timeout=20) as outgoing:
+        outgoing.sendall(bytes(%d))
+"""
+
+
+def send(lab: Lab, size: int) -> None:
     """Over TCP from the first node to the second, until all has arrived."""
-    source, sink = lab.nodes
-    assert source.namespace and sink.namespace
-    with entered(sink.namespace):
-        listener = socket.create_server((sink.address, 0))
-    with entered(source.namespace):
-        outgoing = socket.create_connection(listener.getsockname(), timeout=20)
-    incoming, _ = listener.accept()
-    incoming.settimeout(20)
-
-    def send_all() -> None:
-        with outgoing:
-            for _ in range(times):
-                outgoing.sendall(piece)
-
-    thread = threading.Thread(target=send_all)
-    thread.start()
-    with listener, incoming:
-        while incoming.recv(1 << 20):
-            pass
-    thread.join()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    first, second = lab.start([PYTHON, "-c", SEND % size], **pipes)
+    assert second.stdout is not None and second.stdout.readline() == "ready\n"
+    first.communicate("go\n", timeout=60)
+    second.communicate(timeout=60)
+    lab.end_processes()
 
 
 def test_there_is_no_way_out(pair: Lab) -> None:
-    assert pair.nodes[0].namespace
-    with (
-        entered(pair.nodes[0].namespace),
-        socket.socket() as outside,
-        pytest.raises(OSError) as raised,
-    ):
-        outside.connect(("192.0.2.1", 9))
-    assert raised.value.errno == errno.ENETUNREACH
+    code = (
+        "import errno, socket, sys; "
+        "sys.exit(socket.socket().connect_ex(('192.0.2.1', 9)) != errno.ENETUNREACH)"
+    )
+    assert pair.run([PYTHON, "-c", code], timeout_s=60) == 0
 
 
 def test_workers_find_their_rank_their_master_and_their_interface(pair: Lab) -> None:
@@ -236,4 +278,66 @@ def test_the_command_gives_back_the_status_and_leaves_nothing() -> None:
     options = ["--workers", "2", "--rate", "none", "--", "sh", "-c", "exit 5"]
     process = subprocess.Popen([PYTHON, "-c", COMMAND, *options], stderr=subprocess.DEVNULL)
     assert process.wait(timeout=60) == 5
-    assert left_of(process.pid) == []
+    assert marked(f"thinwire-{process.pid}-0") == []
+
+
+ORDINARY = r"""
+import os
+from thinwire.lab import Lab
+with Lab(2, "100mbit") as lab:
+    print(lab.rate_check)
+    assert lab.rate_check.holds
+    assert lab.run(["sh", "-c", f"test $(id -u) = {os.getuid()}"], timeout_s=60) == 0
+    assert lab.counters()[0].bytes_received < 10_000
+print("done as", os.getuid())
+"""
+
+
+def python_of_a_user(user: int) -> str:
+    """This Python, or the system's of the same version, whichever an ordinary user may run."""
+    system = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/local/bin:/usr/bin")
+    for python in filter(None, (PYTHON, system)):
+        with suppress(PermissionError):
+            subprocess.run([python, "-c", ""], user=user, check=True, timeout=60)
+            return python
+    pytest.skip(f"user {user} may run neither {PYTHON} nor a Python of the system")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user runs the tests: all of them show")
+def test_an_ordinary_user_has_a_lab_in_a_user_namespace() -> None:
+    nobody = 65534
+    allowed = subprocess.run(["unshare", "-Urn", "true"], user=nobody, capture_output=True)
+    if allowed.returncode:
+        pytest.skip(f"no user namespaces here: {allowed.stderr.decode()}")
+    with tempfile.TemporaryDirectory() as caches:
+        Path(caches).chmod(0o777)
+        found = {"PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": caches}
+        done = subprocess.run(
+            [python_of_a_user(nobody), "-c", ORDINARY],
+            user=nobody,
+            group=nobody,
+            extra_groups=[],
+            env={**os.environ, **found},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stderr
+    assert f"done as {nobody}" in done.stdout
+
+
+def test_delay_is_seen_where_the_kernel_has_netem() -> None:
+    code = (
+        "import os, socket, time\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    start = time.perf_counter()\n"
+        "    socket.socket().connect_ex(('10.77.0.2', 9))\n"
+        "    print(time.perf_counter() - start)\n"
+    )
+    try:
+        with Lab(2, "100mbit", delay="30ms", loss=0.01, check="skip") as lab:
+            first, _ = lab.start([PYTHON, "-c", code], stdout=subprocess.PIPE)
+            assert float(first.communicate(timeout=60)[0]) >= 0.06  # a law of netem: there and back
+    except LabError as error:
+        assert "netem" in str(error)
+        pytest.skip(str(error))

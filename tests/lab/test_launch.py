@@ -5,7 +5,7 @@ import pytest
 from thinwire.lab import LabError, Node
 from thinwire.lab.launch import launches
 
-NODES = [Node(i, f"10.77.0.{i + 1}", "eth0", f"ns-{i}") for i in range(2)]
+NODES = [Node(i, f"10.77.0.{i + 1}", "eth0") for i in range(2)]
 
 
 @pytest.mark.parametrize("torchrun", [["torchrun"], ["python", "-m", "torch.distributed.run"]])

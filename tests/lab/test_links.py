@@ -1,4 +1,4 @@
-"""What a link does to traffic, and the tc commands for it."""
+"""What a link does to traffic, and the qdiscs for it."""
 
 from typing import Any
 
@@ -42,16 +42,21 @@ def test_the_burst_is_2_ms_of_the_rate_so_that_little_travels_at_once() -> None:
     assert LinkShape(10**6).burst_bytes == 16 * 1024
 
 
+def test_at_high_rates_the_burst_is_2_mb_and_never_less_than_half_a_millisecond() -> None:
+    assert LinkShape(10**10).burst_bytes == LinkShape(25 * 10**9).burst_bytes == 2_000_000
+    assert LinkShape(10**11).burst_bytes == 6_250_000
+
+
 def test_a_plain_shape_is_a_token_bucket_at_both_ends() -> None:
     (bucket,) = LinkShape(10**9).at_the_node()
-    assert bucket[:4] == ["root", "tbf", "rate", "1000000000bit"]
+    assert bucket["kind"] == "tbf" and bucket["rate"] == 10**9 and not bucket["below_netem"]
     assert LinkShape(10**9).at_the_port() == [bucket]
     assert LinkShape().at_the_node() == LinkShape().at_the_port() == []
 
 
 def test_delay_and_loss_come_once_a_direction_and_before_the_rate() -> None:
     netem, bucket = LinkShape(10**9, delay_s=0.005, loss_percent=1.0).at_the_node()
-    assert netem[:4] == ["root", "handle", "1:", "netem"]
-    assert "5000us" in netem and "1.0%" in netem
-    assert bucket[:2] == ["parent", "1:1"] and "tbf" in bucket
-    assert "netem" not in LinkShape(10**9, delay_s=0.005).at_the_port()[0]
+    assert netem == {"kind": "netem", "delay_us": 5000, "loss_percent": 1.0}
+    assert bucket["kind"] == "tbf" and bucket["below_netem"]
+    (port,) = LinkShape(10**9, delay_s=0.005).at_the_port()
+    assert port["kind"] == "tbf" and not port["below_netem"]

@@ -1,25 +1,41 @@
-"""What needs neither root nor namespaces: refusals and counters."""
+"""Refusals and counters.
 
-import os
+Covers lab/holder.py.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from thinwire.lab import Lab, LabError
-from thinwire.lab import namespaces as network_module
 from thinwire.lab.links import LinkShape
 from thinwire.lab.namespaces import LabNetwork, interface_bytes
 
-
-def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(LabError, match="root"), Lab():
-        pass
+LAB = "from thinwire.lab import Lab\nwith Lab(1, None): pass"
+# Inside a user namespace its root may set the limits of what lies below: here, nothing may.
+FORBID = "echo 0 > /proc/sys/user/max_net_namespaces && exec setpriv --bounding-set -all"
 
 
-def test_without_ip_it_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(network_module, "SEARCH_PATH", "")
-    with pytest.raises(LabError, match="iproute2"), Lab():
+def user_namespaces() -> bool:
+    return not subprocess.run(["unshare", "-Ur", "true"], capture_output=True).returncode
+
+
+@pytest.mark.skipif(not user_namespaces(), reason="needs user namespaces, to forbid others in one")
+def test_where_no_namespace_is_allowed_it_says_what_it_needs() -> None:
+    command = ["unshare", "-Ur", "sh", "-c", f'{FORBID} "$@"', "sh", sys.executable, "-c", LAB]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "LabError: network namespaces need root, or user namespaces" in done.stderr
+
+
+def test_without_pyroute2_it_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyroute2.py").write_text("raise ImportError(name='pyroute2')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(LabError, match=r"thinwire\[lab\]|need root"), Lab():
         pass
 
 

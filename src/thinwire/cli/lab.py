@@ -33,7 +33,7 @@ def lab(
     ] = None,
     loss: Annotated[float, Option(help="Percent of packets lost; needs netem.")] = 0.0,
     loopback: Annotated[
-        bool, Option("--loopback", help="No namespaces: unshaped loopback, without root.")
+        bool, Option("--loopback", help="No namespaces: unshaped loopback.")
     ] = False,
     gpu: Annotated[
         bool, Option("--gpu", help="Every rank has a card, also where they share one; NCCL.")

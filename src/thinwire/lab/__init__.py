@@ -7,7 +7,7 @@ with Lab(nodes=4, rate="1gbit") as lab:
 
 from thinwire.errors import LabError
 from thinwire.lab.lab import Lab, unavailable
-from thinwire.lab.namespaces import LinkCount, Node, entered
+from thinwire.lab.namespaces import LinkCount, Node
 from thinwire.lab.probe import RateCheck
 
 __all__ = [
@@ -16,6 +16,5 @@ __all__ = [
     "LinkCount",
     "Node",
     "RateCheck",
-    "entered",
     "unavailable",
 ]

@@ -17,7 +17,7 @@ from thinwire.lab import processes
 from thinwire.lab.gpu import CardShare
 from thinwire.lab.launch import launches
 from thinwire.lab.links import LinkShape, bits_per_second, seconds
-from thinwire.lab.namespaces import PREFIX, LabNetwork, LinkCount, Node, count_link
+from thinwire.lab.namespaces import PREFIX, LabNetwork, LinkCount, Node
 from thinwire.lab.probe import RateCheck, check_rate
 
 FIRST_PORT = 29500  # free, since the namespaces are new; each start takes the next
@@ -34,7 +34,7 @@ class Lab:
     namespaces and no links: all nodes are this machine. With `gpu` every rank has a card, rank i
     the card i modulo their number, also where there is but one; NCCL goes over the links.
 
-    However the block is left, by an error, Ctrl-C, SIGTERM or SIGHUP, what it made is gone after.
+    However the block is left, by an error or any signal, SIGKILL too, what it made is gone after.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Lab:
     ) -> None:
         self.check, self.gpu = check, gpu
         self._share: CardShare | None = None
+        self._watcher: processes.Watcher | None = None
         self.rate_check: RateCheck | None = None
         self._processes: list[processes.Process] = []
         self._ports = itertools.count(FIRST_PORT)
@@ -70,13 +71,15 @@ class Lab:
         self._exit_on_signals()
         atexit.register(self.close)
         try:
-            if self.gpu:
-                self._share = CardShare(self.name)
+            self._share = CardShare(self.name) if self.gpu else None
+            folder = None if self._share is None else self._share.folder
+            self._watcher = processes.Watcher(self.name, folder)
+            if self._share is not None:
                 self._share.prepare(len(self.nodes))
             if self.network is not None:
                 self.network.build()
                 self._check_rate()
-                self._at_start = [count_link(node) for node in self.nodes]
+                self._at_start = self.network.count_links()
         except BaseException:
             self.close()
             raise
@@ -117,15 +120,16 @@ class Lab:
             common = self._share.prepare(len(self.nodes) * workers_per_node) | common
         started = []
         for launch in launches(command, self.nodes, workers_per_node, port, cards):
-            argv, variables = launch.node.command(launch.argv), {**launch.env, **common}
-            process = processes.start(argv, variables, self.name, **streams)
+            enter = None if self.network is None else self.network.entrance(launch.node)
+            variables = {**launch.env, **common}
+            process = processes.start(launch.argv, variables, self.name, enter, **streams)
             self._processes.append(process)
             started.append(process)
         return started
 
     def counters(self) -> list[LinkCount]:
         """What crossed each node's link since the block was entered; none on the loopback."""
-        now = [count_link(node) for node in self.nodes] if self.network is not None else []
+        now = self.network.count_links() if self.network is not None else []
         return [late - early for late, early in zip(now, self._at_start, strict=True)]
 
     def end_processes(self) -> None:
@@ -133,7 +137,7 @@ class Lab:
         processes.end(self._processes, self.name)
         if self._share is not None and any(process.returncode for process in self._processes):
             # A client that ended in a kernel may leave a server that refuses all others.
-            self._share.close()
+            self._share.end_mps()
         self._processes.clear()
 
     def close(self) -> None:
@@ -141,9 +145,12 @@ class Lab:
         if self._processes:
             self.end_processes()
         if self._share is not None:
-            self._share.close()
+            self._share.end_mps()
         if self.network is not None:
             self.network.remove()
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
         atexit.unregister(self.close)
         for number, handler in self._restore.items():
             signal.signal(number, handler)
@@ -151,16 +158,20 @@ class Lab:
 
     def _check_rate(self) -> None:
         """Both directions of the first two links; all are made by the same commands."""
-        if self.shape.rate is None or self.check == "skip" or len(self.nodes) < 2:
+        rate, network = self.shape.rate, self.network
+        if rate is None or network is None or self.check == "skip" or len(self.nodes) < 2:
             return
         first, second = self.nodes[:2]
-        there, back = (check_rate(*ends, self.shape) for ends in ((first, second), (second, first)))
-        self.rate_check = max(there, back, key=lambda check: check.off)
+        checks = [check_rate(network, *ends, rate) for ends in ((first, second), (second, first))]
+        self.rate_check = max(checks, key=lambda check: check.off)
         if self.rate_check.holds:
             return
         complaint = f"the links do not carry their rate: {self.rate_check}"
         if self.check == "refuse":
-            raise LabError(f"{complaint}; a busy machine may be the cause (check='warn' goes on)")
+            raise LabError(
+                f"{complaint}; if the machine is not just busy, ask for a rate that it reaches, or "
+                "for none. check='warn' goes on"
+            )
         warnings.warn(complaint, stacklevel=3)
 
     def _exit_on_signals(self) -> None:

@@ -1,7 +1,8 @@
-"""What a link does to traffic, and the tc commands that make it so."""
+"""What a link does to traffic, and the qdiscs that make it so."""
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from thinwire.errors import LabError
 
@@ -9,11 +10,17 @@ _BITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 # The burst travels at once, so it is as small as the rate allows: of 2 ms 1 Gbit/s makes 250 KB,
-# which reaches the full rate where 32 KB reach half of it.
+# which reaches the full rate where 32 KB reach half of it. From 8 Gbit/s on 2 MB suffice, as long
+# as they are half a millisecond's.
 BURST_S = 0.002
 SMALLEST_BURST = 16 * 1024
+LARGE_BURST = 2_000_000
+LEAST_BURST_S = 0.0005
 QUEUE_S = 0.05  # what a port can hold before it drops
 SMALLEST_QUEUE = 128 * 1024  # two of the largest packets that the kernel hands over at once
+
+Qdisc = dict[str, Any]
+"""As `holder.py` reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +45,27 @@ class LinkShape:
         """As asked, or the smallest that reaches the rate."""
         if self.burst is not None:
             return self.burst
-        return max(SMALLEST_BURST, int((self.rate or 0) / 8 * BURST_S))
+        per_s = (self.rate or 0) / 8
+        usual = min(per_s * BURST_S, LARGE_BURST)
+        return int(max(SMALLEST_BURST, usual, per_s * LEAST_BURST_S))
 
-    def at_the_port(self) -> list[list[str]]:
+    def at_the_port(self) -> list[Qdisc]:
         """The qdiscs of the hub's end: towards the node."""
-        return [["root", *self._bucket()]] if self.rate else []
+        return [self._bucket()] if self.rate else []
 
-    def at_the_node(self) -> list[list[str]]:
+    def at_the_node(self) -> list[Qdisc]:
         """The qdiscs of the node's end: delay and loss once per direction, then the rate."""
         if not (self.delay_s or self.loss_percent):
             return self.at_the_port()
-        netem = ["root", "handle", "1:", "netem", "limit", "100000"]
-        netem += ["delay", f"{self.delay_s * 1e6:.0f}us"] if self.delay_s else []
-        netem += ["loss", f"{self.loss_percent}%"] if self.loss_percent else []
-        bucket = [["parent", "1:1", "handle", "10:", *self._bucket()]] if self.rate else []
-        return [netem, *bucket]
+        delay_us = round(self.delay_s * 1e6)
+        netem = {"kind": "netem", "delay_us": delay_us, "loss_percent": self.loss_percent}
+        return [netem, self._bucket(below_netem=True)] if self.rate else [netem]
 
-    def _bucket(self) -> list[str]:
+    def _bucket(self, below_netem: bool = False) -> Qdisc:
         assert self.rate is not None
-        queue = max(SMALLEST_QUEUE, int(self.rate / 8 * QUEUE_S)) + self.burst_bytes
-        rate, burst, limit = f"{self.rate}bit", f"{self.burst_bytes}b", f"{queue}b"
-        return ["tbf", "rate", rate, "burst", burst, "limit", limit]
+        limit = max(SMALLEST_QUEUE, int(self.rate / 8 * QUEUE_S)) + self.burst_bytes
+        sizes = {"rate": self.rate, "burst": self.burst_bytes, "limit": limit}
+        return {"kind": "tbf", "below_netem": below_netem, **sizes}
 
 
 def bits_per_second(text: str) -> int:

@@ -1,49 +1,39 @@
-"""Namespaces joined by veth pairs and a bridge. Everything is made here, and removed here.
+"""Namespaces joined by veth pairs and a bridge, made by `holder.py` and asked for through it.
 
-The bridge lives in a namespace of its own, so nothing reaches the host's network, and removing
-the namespaces removes all: links, addresses and filters go with them.
+The bridge lives in a namespace of its own, so nothing reaches the host's network. Nothing has a
+name outside: when the holder has ended, and with it the ranks, all is gone.
 """
 
-import ctypes
+import functools
 import itertools
+import json
 import os
-import re
-import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import astuple, dataclass
-from pathlib import Path
+from typing import Any
 
 from thinwire.errors import LabError
+from thinwire.lab import holder
 from thinwire.lab.links import LinkShape
 
 PREFIX = "thinwire"
-INTERFACE = "eth0"
-SUBNET = "10.77.0"  # no route leads out of the namespaces, so it cannot clash
-MOST_NODES = 250
-NAMESPACES = Path("/run/netns")
-SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-CLONE_NEWNET = 0x40000000
+MOST_NODES = 250  # as many descriptors as one message may carry
+PATIENCE_S = 120.0  # for an answer of the holder, a slow transfer among them
 
 _serials = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine of the cluster. Without a namespace it is this machine, over the loopback."""
+    """One machine of the cluster; over the loopback it is this machine."""
 
     index: int
     address: str
     interface: str
-    namespace: str | None = None
-
-    def command(self, argv: list[str]) -> list[str]:
-        """`argv`, to run inside."""
-        if self.namespace is None:
-            return argv
-        return [tool("ip"), "netns", "exec", self.namespace, *argv]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +55,44 @@ class LinkCount:
         return LinkCount(self.node, *(late - early for late, early in pairs))
 
 
+class HolderProcess:
+    """The lab's end of the holder."""
+
+    def __init__(self) -> None:
+        if sys.platform != "linux":
+            raise LabError(f"network namespaces need Linux, and this is {sys.platform}")
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(PATIENCE_S)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", holder.__file__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the lab
+            )
+
+    def ask(self, do: str, **request: Any) -> tuple[Any, list[int]]:
+        """Its answer, and the descriptors that came along."""
+        words, descriptors = b"", []
+        with suppress(OSError):  # it may have ended, and said why
+            self._socket.sendall((json.dumps({"do": do, **request}) + "\n").encode())
+        while not words.endswith(b"\n"):
+            piece, received, _, _ = socket.recv_fds(self._socket, 1 << 16, MOST_NODES + 1)
+            descriptors += received
+            words += piece
+            if not piece:
+                raise LabError(f"the holder of the lab's namespaces ended while asked to {do}")
+        answer = json.loads(words)
+        if "error" in answer:
+            raise LabError(answer["error"])
+        return answer, descriptors
+
+    def close(self) -> None:
+        """It ends with its socket."""
+        self._socket.close()
+        self._process.wait(timeout=PATIENCE_S)
+
+
 class LabNetwork:
     """As many nodes as asked, each on a link of its own to one bridge."""
 
@@ -72,63 +100,68 @@ class LabNetwork:
         if not 1 <= nodes <= MOST_NODES:
             raise LabError(f"nodes={nodes} must be from 1 to {MOST_NODES}")
         self.name = f"{PREFIX}-{os.getpid()}-{next(_serials)}"
-        self.hub = f"{self.name}-hub"
         self.shape = shape
-        self.nodes = [
-            Node(i, f"{SUBNET}.{i + 1}", INTERFACE, f"{self.name}-{i}") for i in range(nodes)
-        ]
-        self._namespaces: list[str] = []
+        addresses = (f"{holder.SUBNET}.{i + 1}" for i in range(nodes))
+        self.nodes = [Node(i, a, holder.INTERFACE) for i, a in enumerate(addresses)]
+        self._holder: HolderProcess | None = None
+        self._user: int | None = None
+        self._namespaces: list[int] = []
 
     def build(self) -> None:
         """Make it all, or raise `LabError` and leave nothing."""
-        refuse_without_means()
-        remove_stale()
+        self._holder = HolderProcess()
         try:
-            self._add_namespace(self.hub)
-            ip(self.hub, "link add bridge0 type bridge mcast_snooping 0")
-            ip(self.hub, "link set bridge0 addrgenmode none up")
-            for node in self.nodes:
-                self._join(node)
+            answer, self._namespaces = self._ask(
+                "build",
+                addresses=[node.address for node in self.nodes],
+                at_the_node=self.shape.at_the_node(),
+                at_the_port=self.shape.at_the_port(),
+            )
+            if answer["user"]:
+                self._user = self._namespaces.pop(0)
         except BaseException:
             self.remove()
             raise
 
     def remove(self) -> None:
-        """Remove what `build` made. Processes inside must have ended."""
+        """Let go of what `build` made; may be called again. Processes inside must have ended."""
+        if self._holder is not None:
+            self._holder.close()
+            self._holder = None
         while self._namespaces:
-            _run([tool("ip"), "netns", "del", self._namespaces[-1]], may_fail=True)
-            self._namespaces.pop()
+            os.close(self._namespaces.pop())
+        if self._user is not None:
+            os.close(self._user)
+            self._user = None
 
-    def _add_namespace(self, name: str) -> None:
-        self._namespaces.append(name)  # first: an interrupt may come in between
-        _run([tool("ip"), "netns", "add", name])
+    def entrance(self, node: Node) -> Callable[[], None]:
+        """What brings a new process, while it has one thread, into a node."""
+        user, namespace = self._user, self._namespaces[node.index]
 
-    def _join(self, node: Node) -> None:
-        """A namespace, a cable to the bridge, an address, and filters on both ends."""
-        assert node.namespace is not None
-        inside, port = node.namespace, f"port{node.index}"
-        self._add_namespace(inside)
-        ip(self.hub, f"link add {port} type veth peer name {INTERFACE} netns {inside}")
-        ip(self.hub, f"link set {port} master bridge0 addrgenmode none up")
-        ip(inside, "link set lo up")
-        ip(inside, f"link set {INTERFACE} addrgenmode none up")  # no IPv6 chatter in the counters
-        ip(inside, f"address add {node.address}/24 dev {INTERFACE}")
-        # The host's congestion control is inherited, whatever it is: ask for the usual one.
-        route = f"route replace {SUBNET}.0/24 dev {INTERFACE} src {node.address}"
-        ip(inside, f"{route} congctl cubic", may_fail=True)
-        for qdisc in self.shape.at_the_node():
-            tc(inside, INTERFACE, qdisc)
-        for qdisc in self.shape.at_the_port():
-            tc(self.hub, port, qdisc)
+        def enter() -> None:
+            if user is not None:
+                holder.setns(user, holder.CLONE_NEWUSER)
+            holder.setns(namespace, holder.CLONE_NEWNET)
 
+        return enter
 
-def count_link(node: Node) -> LinkCount:
-    """The counters of a node's interface, since it was made."""
-    assert node.namespace is not None
-    with entered(node.namespace):
-        text = Path("/proc/thread-self/net/dev").read_text()
-    sent, received = interface_bytes(text, node.interface)
-    return LinkCount(node.index, sent[0], received[0], sent[1], received[1])
+    def count_links(self) -> list[LinkCount]:
+        """The counters of the nodes' interfaces, since they were made."""
+        counts = []
+        for node, text in zip(self.nodes, self._ask("count")[0]["texts"], strict=True):
+            sent, received = interface_bytes(text, node.interface)
+            counts.append(LinkCount(node.index, sent[0], received[0], sent[1], received[1]))
+        return counts
+
+    def transfer_rate(self, source: Node, sink: Node, size: int, streams: int) -> float:
+        """Payload bits per second, seen by the receiver, once a quarter has arrived."""
+        ends = {"source": source.index, "sink": sink.index}
+        rate: float = self._ask("transfer", **ends, size=size, streams=streams)[0]["rate"]
+        return rate
+
+    def _ask(self, do: str, **request: Any) -> tuple[Any, list[int]]:
+        assert self._holder is not None
+        return self._holder.ask(do, **request)
 
 
 def interface_bytes(text: str, interface: str) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -141,65 +174,11 @@ def interface_bytes(text: str, interface: str) -> tuple[tuple[int, int], tuple[i
     raise LabError(f"no interface {interface} in /proc/net/dev")
 
 
-@contextmanager
-def entered(namespace: str) -> Iterator[None]:
-    """The calling thread is in the namespace; a socket made here stays there for life."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def enter(descriptor: int) -> None:
-        if libc.setns(descriptor, CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "setns")
-
-    here = Path("/proc/thread-self/ns/net")
-    with here.open() as home, (NAMESPACES / namespace).open() as there:
-        enter(there.fileno())
-        try:
-            yield
-        finally:
-            enter(home.fileno())
-
-
+@functools.cache
 def refuse_without_means() -> None:
     """Raise `LabError` where namespaces cannot be made, with what is missing."""
-    if sys.platform != "linux":
-        raise LabError(f"network namespaces need Linux, and this is {sys.platform}")
-    if os.geteuid() != 0:
-        raise LabError("network namespaces need root")
-    for name in ("ip", "tc"):
-        tool(name)
-
-
-def remove_stale() -> None:
-    """Remove what labs left behind that were killed outright: their process is no more."""
-    for path in NAMESPACES.glob(f"{PREFIX}-*"):
-        match = re.match(rf"{PREFIX}-(\d+)-\d+-", path.name)
-        if match and not Path(f"/proc/{match[1]}").exists():
-            _run([tool("ip"), "netns", "del", path.name], may_fail=True)
-
-
-def ip(namespace: str, command: str, may_fail: bool = False) -> None:
-    _run([tool("ip"), "-n", namespace, *command.split()], may_fail)
-
-
-def tc(namespace: str, interface: str, qdisc: list[str]) -> None:
+    process = HolderProcess()
     try:
-        _run([tool("tc"), "-n", namespace, "qdisc", "add", "dev", interface, *qdisc])
-    except LabError as error:
-        if "netem" in qdisc:
-            raise LabError(f"delay and loss need netem, which this kernel lacks: {error}") from None
-        raise
-
-
-def tool(name: str) -> str:
-    """Where a program is; root's own folders count too."""
-    path = shutil.which(name, path=SEARCH_PATH)
-    if path is None:
-        raise LabError(f"there is no `{name}` here; it comes with the package iproute2")
-    return path
-
-
-def _run(argv: list[str], may_fail: bool = False) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
-    if done.returncode and not may_fail:
-        said = " ".join((done.stderr or done.stdout).split())
-        raise LabError(f"`{Path(argv[0]).name} {' '.join(argv[1:])}` failed: {said}")
+        process.ask("build", addresses=[], at_the_node=[], at_the_port=[])
+    finally:
+        process.close()

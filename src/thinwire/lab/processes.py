@@ -2,21 +2,18 @@
 
 import ctypes
 import os
-import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from thinwire.errors import LabError
+from thinwire.lab import watcher
+from thinwire.lab.watcher import GRACE_S, MARK, POLL_S, kill_marked
 
-MARK = "THINWIRE_LAB"  # in the environment of all that a lab starts, and of what those start
-GRACE_S = 10.0  # to end after SIGTERM
-POLL_S = 0.05
-ROUNDS = 3
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -28,11 +25,21 @@ def start(
     argv: Sequence[str],
     env: Mapping[str, str],
     mark: str,
+    enter: Callable[[], None] | None = None,
     stdin: Stream = None,
     stdout: Stream = None,
     stderr: Stream = None,
 ) -> Process:
-    """Start a process in a session of its own, so that Ctrl-C reaches the lab alone."""
+    """Start a process in a session of its own, so that Ctrl-C reaches the lab alone.
+
+    It calls `enter` before it becomes the program.
+    """
+
+    def begin() -> None:
+        if enter is not None:
+            enter()
+        _follow_the_parent()
+
     try:
         return subprocess.Popen(
             argv,
@@ -42,7 +49,7 @@ def start(
             stderr=stderr,
             text=True,
             start_new_session=True,
-            preexec_fn=_follow_the_parent,
+            preexec_fn=begin,
         )
     except FileNotFoundError:
         raise LabError(f"there is no program {argv[0]!r}") from None
@@ -82,28 +89,6 @@ def end(processes: Sequence[Process], mark: str) -> None:
     kill_marked(mark)
 
 
-def kill_marked(mark: str) -> None:
-    """Kill all that has a lab's mark, and what those start meanwhile."""
-    for _ in range(ROUNDS):  # one that is about to die may still have started another
-        for pid in marked(mark):
-            _kill(pid)
-
-
-def _kill(pid: int) -> None:
-    """Kill a process and wait for its end; it need not be a child."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        select.select([descriptor], [], [], GRACE_S)
-    except ProcessLookupError:
-        return
-    finally:
-        os.close(descriptor)
-
-
 def _signal(processes: Sequence[Process], number: int) -> None:
     for process in processes:
         if process.poll() is None:  # else the id may be another's by now
@@ -113,14 +98,18 @@ def _signal(processes: Sequence[Process], number: int) -> None:
                 continue
 
 
-def marked(mark: str) -> list[int]:
-    """Processes with a lab's mark in their environment: torchrun's workers, say."""
-    wanted = f"{MARK}={mark}".encode()
-    pids = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if wanted in path.read_bytes().split(b"\0"):
-                pids.append(int(path.parent.name))
-        except OSError:
-            continue  # gone, or another user's
-    return pids
+class Watcher:
+    """Ends what bears the mark should this process be killed outright, and MPS in `folder`."""
+
+    def __init__(self, mark: str, folder: Path | None) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", watcher.__file__, mark, "" if folder is None else str(folder)],
+            stdin=subprocess.PIPE,  # it ends with this process
+            start_new_session=True,
+        )
+
+    def close(self) -> None:
+        """Nothing is left to end; the folder is removed."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
