@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup system demo test test-gpu quick examples lint docs bench clean
+.PHONY: setup system demo test test-gpu soak-gpu quick examples lint docs bench clean
 
 setup: $(STAMP)
 
@@ -32,11 +32,17 @@ quick: setup
 examples: setup
 	$(BIN)/python -m pytest tests/test_examples.py
 
-# The part of the tests that runs on a GPU, with the Python that has CUDA: make test-gpu PYTHON=python3
+# What runs on a GPU, with the Python that has CUDA: make test-gpu PYTHON=python3. The kernels first,
+# then real NCCL ranks, 2 and 4 on one card. JOBS: processes for the first part.
+LOG ?= docs/results/test-gpu.log
+JOBS ?= 4
 test-gpu:
-	PYTHONPATH=src:tests $(PYTHON) -m pytest -p no:cacheprovider tests/kernels tests/codec \
-	  tests/sparsify tests/feedback tests/units tests/engine tests/frontends tests/auto \
-	  -k "cuda or triton or gpu"
+	PYTHONPATH=src:tests $(PYTHON) -m gpu --log $(LOG) --jobs $(JOBS)
+
+# 1,000 steps with random delays for each recipe, over NCCL as it comes; about two minutes.
+SOAK_LOG ?= docs/results/soak-gpu.log
+soak-gpu:
+	PYTHONPATH=src:tests $(PYTHON) -m gpu.soak --log $(SOAK_LOG)
 
 # Chromium, where it may be installed; the tests that need it skip without.
 system:

@@ -41,6 +41,13 @@ class Net(nn.Module):
         return self.last(torch.relu(self.middle(torch.relu(hidden))))
 
 
+class Both(Net):
+    """Nothing is left out, so DDP may rebuild its buckets in its plain form."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + super().forward(x, use_side=True)
+
+
 class Tokens(nn.Module):
     def __init__(self, sparse: bool) -> None:
         super().__init__()
@@ -69,10 +76,15 @@ def residuals(handle):
     return {n: s["feedback/residual"] for n, s in saved.items() if "feedback/residual" in s}
 
 
+def device_of(group):
+    """Where tensors must lie for the group to take them."""
+    return "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+
+
 def summed(tensor, group):
-    total = tensor.to("cpu", torch.float64, copy=True)
+    total = tensor.to(device_of(group), torch.float64, copy=True)
     dist.all_reduce(total, group=group)
-    return total
+    return total.cpu()
 
 
 def assert_conserved(model, twin, before, handle, group, size, tolerance):
@@ -91,7 +103,7 @@ def assert_conserved(model, twin, before, handle, group, size, tolerance):
 def identical(model, group, size):
     """Whether gradients and weights have the same bits on every rank."""
     parts = [t.detach().reshape(-1).float() for p in model.parameters() for t in (p, p.grad)]
-    flat = torch.cat(parts).cpu()
+    flat = torch.cat(parts).to(device_of(group))
     everyone = [torch.empty_like(flat) for _ in range(size)]
     dist.all_gather(everyone, flat, group=group)
     return all(torch.equal(flat, other) for other in everyone)
@@ -99,10 +111,12 @@ def identical(model, group, size):
 
 def train_checked(
     group, rank, size, recipe, ddp_options, steps=3, dtype=torch.float32, accumulate=1,
-    compiled=False, device="cpu",
+    compiled=False, device="cpu", make=Net,
 ):  # fmt: skip
-    model, twin = twins(lambda: Net().to(dtype), device)
-    inner = torch.compile(model, backend="eager") if compiled else model
+    """`compiled`: whether, or by which backend of torch.compile."""
+    model, twin = twins(lambda: make().to(dtype), device)
+    backend = compiled if isinstance(compiled, str) else "eager"
+    inner = torch.compile(model, backend=backend) if compiled else model
     # Small buckets, so that there are many; torch.compile insists on at least 1 MB.
     cap = 1 if compiled else 0.01
     ddp = DDP(inner, process_group=group, bucket_cap_mb=cap, **ddp_options)
@@ -164,14 +178,17 @@ def test_compiled_modules_keep_their_plain_names(cluster):
         assert {"first.weight", "middle.weight", "last.weight"} <= names
 
 
-def dense_like_ddp(group, rank, size, recipe):
-    model, twin = twins(lambda: nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 8)))
+def dense_like_ddp(group, rank, size, recipe, device="cpu"):
+    def make():
+        return nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 8))
+
+    model, twin = twins(make, device)
     ours, theirs = DDP(model, process_group=group), DDP(twin, process_group=group)
     handle = tw.compress(ours, recipe)
     for step in range(3):
         for ddp in (ours, theirs):
             ddp.zero_grad()
-            ddp(batch(rank, step)).square().mean().backward()
+            ddp(batch(rank, step, device)).square().mean().backward()
         for p, q in zip(model.parameters(), twin.parameters(), strict=True):
             torch.testing.assert_close(p.grad, q.grad)
     total = handle.stats()["total"]
@@ -186,21 +203,21 @@ def test_what_sends_everything_is_plain_ddp(cluster, recipe):
         assert dense_bytes == pytest.approx(3 * 2 * 2 / 3 * 4 * (20 * 64 + 64 + 64 * 8 + 8), abs=9)
 
 
-def unused_parameter_keeps_residual(group, rank, size, unit):
-    model, _ = twins(Net)
+def unused_parameter_keeps_residual(group, rank, size, unit, device="cpu"):
+    model, _ = twins(Net, device)
     ddp = DDP(model, process_group=group, find_unused_parameters=True)
     handle = tw.compress(ddp, tw.recipe("topk", density=0.05, bypass=100, unit=unit))
-    ddp(batch(rank, 0), use_side=True).square().mean().backward()
+    ddp(batch(rank, 0, device), use_side=True).square().mean().backward()
     waiting = residuals(handle)["side.weight"]
     assert waiting.count_nonzero() > 0
     for step in (1, 2):
         ddp.zero_grad()
-        ddp(batch(rank, step), use_side=False).square().mean().backward()
+        ddp(batch(rank, step, device), use_side=False).square().mean().backward()
         assert torch.equal(residuals(handle)["side.weight"], waiting)
         assert model.side.weight.grad is None
     # Used on one rank only: it takes part again, on all.
     ddp.zero_grad()
-    ddp(batch(rank, 3), use_side=rank == 0).square().mean().backward()
+    ddp(batch(rank, 3, device), use_side=rank == 0).square().mean().backward()
     if rank == 0:
         assert not torch.equal(residuals(handle)["side.weight"], waiting)
     assert model.side.weight.grad is not None
@@ -232,8 +249,8 @@ def test_sparse_embeddings_are_averaged_without_loss(cluster, device):
     cluster.run(sparse_embedding, 3, device)
 
 
-def uneven_inputs(group, rank, size):
-    model, twin = twins(lambda: nn.Sequential(nn.Linear(20, 64), nn.Linear(64, 8)))
+def uneven_inputs(group, rank, size, device="cpu"):
+    model, twin = twins(lambda: nn.Sequential(nn.Linear(20, 64), nn.Linear(64, 8)), device)
     ddp = DDP(model, process_group=group)
     handle = tw.compress(ddp, RECIPE)
     inflow = torch.zeros(64 * 8, dtype=torch.float64)
@@ -244,10 +261,10 @@ def uneven_inputs(group, rank, size):
             ddp.zero_grad()
             twin.zero_grad()
             twin.load_state_dict(model.state_dict())
-            ddp(batch(rank, step)).square().mean().backward()
-            twin(batch(rank, step)).square().mean().backward()
-            inflow += twin[1].weight.grad.reshape(-1)
-            outflow += model[1].weight.grad.reshape(-1)
+            ddp(batch(rank, step, device)).square().mean().backward()
+            twin(batch(rank, step, device)).square().mean().backward()
+            inflow += twin[1].weight.grad.reshape(-1).cpu()
+            outflow += model[1].weight.grad.reshape(-1).cpu()
             rounds += 1
     # Only the rank with most batches saw every update; all saw the same ones.
     updates = outflow if rank == size - 1 else torch.zeros_like(outflow)
@@ -299,18 +316,18 @@ def test_an_overflow_step_leaves_state_and_weights_as_they_were(cluster, unit, d
         assert scales == [4.0, 8.0, 8.0, 4.0, 4.0, 8.0]
 
 
-def scale_follows(group, rank, size):
+def scale_follows(group, rank, size, device="cpu"):
     """Two runs of the same gradients, one with a loss scale that changes: the same residuals."""
     out = []
     for scales in ([1.0, 1.0, 1.0], [4.0, 2.0, 8.0]):
-        model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64)))
+        model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64)), device)
         ddp = DDP(model, process_group=group)
-        scaler = torch.amp.GradScaler("cpu", init_scale=scales[0])
+        scaler = torch.amp.GradScaler(device, init_scale=scales[0])
         handle = tw.compress(ddp, RECIPE, grad_scaler=scaler)
         for step, scale in enumerate(scales):
             scaler.update(scale) if step else None
             ddp.zero_grad()
-            scaler.scale(ddp(batch(rank, step)).square().mean()).backward()
+            scaler.scale(ddp(batch(rank, step, device)).square().mean()).backward()
         out.append(residuals(handle)["0.weight"] / scales[-1])
     return torch.equal(*out)
 

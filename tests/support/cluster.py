@@ -1,4 +1,4 @@
-"""A cluster of real processes for tests: Gloo over the loopback, started once, always ended.
+"""A cluster of real processes for tests: over the loopback, started once, always ended.
 
     def double(group, rank, size, x):       # at module level, so that a worker can import it
         return x * 2
@@ -6,7 +6,8 @@
     assert cluster.run(double, 3, 21) == [42, 42, 42]
 
 Every run gets a process group of exactly the asked number of ranks, made from a fresh corner of
-the store and destroyed afterwards: what goes wrong in one run cannot reach into the next.
+the store and destroyed afterwards: what goes wrong in one run cannot reach into the next. Gloo on
+the CPU; `support.nccl` has the same cluster over NCCL on a GPU.
 """
 
 import faulthandler
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
@@ -27,8 +28,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 HOST = "127.0.0.1"
+LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 START_S = 120  # to import torch in every worker
 GROUP_S = 20  # after which a process group gives up waiting for a rank
 RUN_S = 60  # after which a run counts as hung
@@ -65,14 +68,36 @@ class Raised:
 Outcome = Returned | Raised
 
 
+@dataclass(frozen=True)
+class Worker:
+    """What a worker process is told when it starts."""
+
+    rank: int
+    port: int
+    run_s: float
+    group_s: float
+    stack: Path
+    backend: str
+    environment: dict[str, str]
+
+
 class Cluster:
     """Up to `size` worker processes, started by the first run and again after a hang."""
+
+    backend = "gloo"
+    # Whether the next run, of as many ranks, goes on with the group of one in which all went well.
+    keeps_group = False
 
     def __init__(self, size: int = 8, run_s: float = RUN_S, group_s: float = GROUP_S) -> None:
         self.size, self.run_s, self.group_s = size, run_s, group_s
         self._processes: list[ForkServerProcess] = []
         self._connections: list[Connection] = []
-        self._runs = 0
+        self._groups = 0
+        self._kept = 0  # ranks of the group that the next run may go on with
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """What a worker finds in its environment."""
+        return {"GLOO_SOCKET_IFNAME": LOOPBACK}
 
     def run(
         self,
@@ -99,20 +124,45 @@ class Cluster:
 
     def outcomes(self, function: Callable[..., Any], ranks: int, *args: Any) -> list[Outcome]:
         """What became of every rank; a worker that died has raised `Died`."""
+        outcomes = self._run(function, ranks, args, range(ranks))
+        if any(isinstance(o, Raised) and o.name == "Died" for o in outcomes):
+            self.close()
+        self._kept = ranks if all(isinstance(o, Returned) for o in outcomes) else 0
+        return outcomes
+
+    def survivors(
+        self, function: Callable[..., Any], ranks: int, lost: int, *args: Any
+    ) -> list[Outcome]:
+        """What became of all ranks but `lost`, of which no answer is awaited. Ends all workers."""
+        try:
+            return self._run(function, ranks, args, [r for r in range(ranks) if r != lost])
+        finally:
+            self.close()
+
+    def _run(
+        self,
+        function: Callable[..., Any],
+        ranks: int,
+        args: tuple[Any, ...],
+        awaited: Sequence[int],
+    ) -> list[Outcome]:
         assert 1 <= ranks <= self.size, f"{ranks} ranks in a cluster of {self.size}"
         if not self._processes:
             self._start()
-        self._runs += 1
+        if not self.keeps_group or self._kept != ranks:
+            self._groups += 1
         try:
             for connection in self._connections[:ranks]:
-                connection.send((self._runs, function, ranks, args))
-            outcomes = self._collect(ranks, self.run_s, function.__name__)
+                connection.send((self._groups, function, ranks, args))
+            return self._collect(awaited, self.run_s, function.__name__)
         except BaseException:
             self.close()  # answers may still be on their way
             raise
-        if any(isinstance(o, Raised) and o.name == "Died" for o in outcomes):
-            self.close()
-        return outcomes
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the workers that were started, by rank."""
+        return [process.pid for process in self._processes if process.pid is not None]
 
     def close(self) -> None:
         """End the workers, each by its own process. The next run would start new ones."""
@@ -124,7 +174,7 @@ class Cluster:
             process.join(timeout=5)
         if self._processes:
             self._stacks.cleanup()
-        self._processes, self._connections = [], []
+        self._processes, self._connections, self._kept = [], [], 0
 
     def __enter__(self) -> "Cluster":
         return self
@@ -139,9 +189,18 @@ class Cluster:
         context.set_forkserver_preload(PRELOAD)
         for rank in range(self.size):
             ours, theirs = context.Pipe()
+            worker = Worker(
+                rank,
+                self._store.port,
+                self.run_s,
+                self.group_s,
+                self._stack(rank),
+                self.backend,
+                self.environment(rank),
+            )
             process = context.Process(
                 target=_serve,
-                args=(rank, self._store.port, self.run_s, self.group_s, self._stack(rank), theirs),
+                args=(worker, theirs),
                 name=f"rank-{rank}",
                 daemon=True,
             )
@@ -150,17 +209,17 @@ class Cluster:
             self._processes.append(process)
             self._connections.append(ours)
         try:
-            self._collect(self.size, START_S, "the start of the cluster")
+            self._collect(range(self.size), START_S, "the start of the cluster")
         except BaseException:
             self.close()
             raise
 
-    def _collect(self, ranks: int, seconds: float, what: str) -> list[Outcome]:
-        """One answer from each of the first ranks, in rank order, within `seconds`."""
+    def _collect(self, ranks: Sequence[int], seconds: float, what: str) -> list[Outcome]:
+        """One answer from each of these ranks, in their order, within `seconds`."""
         answers: dict[int, Outcome] = {}
         deadline = time.monotonic() + seconds
-        while len(answers) < ranks:
-            awaited = {self._connections[r]: r for r in range(ranks) if r not in answers}
+        while len(answers) < len(ranks):
+            awaited = {self._connections[r]: r for r in ranks if r not in answers}
             ready = wait(list(awaited), timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
                 raise ClusterError(self._silence(sorted(awaited.values()), seconds, what))
@@ -171,8 +230,9 @@ class Cluster:
                 except (EOFError, ConnectionResetError):
                     self._processes[rank].join(timeout=5)
                     code = self._processes[rank].exitcode
-                    answers[rank] = Raised("Died", f"exit code {code} in {what}")
-        return [answers[rank] for rank in range(ranks)]
+                    where = self._stack(rank).read_text()  # of a hang, else nothing
+                    answers[rank] = Raised("Died", f"exit code {code} in {what}", where)
+        return [answers[rank] for rank in ranks]
 
     def _silence(self, ranks: list[int], seconds: float, what: str) -> str:
         names = ", ".join(self._processes[r].name for r in ranks)
@@ -185,49 +245,46 @@ class Cluster:
         return Path(self._stacks.name) / f"rank-{rank}.txt"
 
 
-def _serve(
-    rank: int, port: int, run_s: float, group_s: float, stack: Path, parent: Connection
-) -> None:
+def _serve(worker: Worker, parent: Connection) -> None:
     """A worker's life: one run after the other, until the parent ends it or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo" if sys.platform == "linux" else "lo0"
+    os.environ.update(worker.environment)
     torch.set_num_threads(1)
-    timeout = timedelta(seconds=group_s)
-    store = dist.TCPStore(HOST, port, is_master=False, timeout=timeout)
-    with stack.open("w") as stack_file:
+    timeout = timedelta(seconds=worker.group_s)
+    store = dist.TCPStore(HOST, worker.port, is_master=False, timeout=timeout)
+    last = 0
+    with worker.stack.open("w") as stack_file:
         parent.send(Returned("ready"))
         while True:
             try:
-                work = parent.recv()
+                group, *work = parent.recv()
             except EOFError:
                 return
             # Only now: a rank that is done may not hang up on those still reading its last words.
-            _leave()
-            # Should this run hang, the parent will want to know where.
-            faulthandler.dump_traceback_later(0.9 * run_s, file=stack_file)
-            outcome = _once(rank, store, timeout, *work)
+            _leave(but_the_world=group == last)
+            last = group
+            # Should this run hang, the parent will want to know where; and were the parent gone,
+            # nobody else would end it.
+            faulthandler.dump_traceback_later(0.9 * worker.run_s, file=stack_file, exit=True)
+            outcome = _once(worker, dist.PrefixStore(f"run-{group}", store), timeout, *work)
             faulthandler.cancel_dump_traceback_later()
             parent.send(outcome)
 
 
 def _once(
-    rank: int,
+    worker: Worker,
     store: dist.Store,
     timeout: timedelta,
-    run: int,
     function: Callable[..., Any],
     ranks: int,
     args: tuple[Any, ...],
 ) -> Outcome:
     try:
-        dist.init_process_group(
-            "gloo",
-            store=dist.PrefixStore(f"run-{run}", store),
-            rank=rank,
-            world_size=ranks,
-            timeout=timeout,
-        )
-        return Returned(function(dist.group.WORLD, rank, ranks, *args))
+        if not dist.is_initialized():
+            dist.init_process_group(
+                worker.backend, store=store, rank=worker.rank, world_size=ranks, timeout=timeout
+            )
+        return Returned(function(dist.group.WORLD, worker.rank, ranks, *args))
     except Exception as error:
         _leave()  # at once, so that nobody waits for this rank
         kind = type(error)
@@ -236,6 +293,12 @@ def _once(
         return Raised(kind.__name__, str(error), trace, ancestors)
 
 
-def _leave() -> None:
-    if dist.is_initialized():
+def _leave(but_the_world: bool = False) -> None:
+    if not dist.is_initialized():
+        return
+    if not but_the_world:
         dist.destroy_process_group()
+        return
+    for group in list(c10d._world.pg_map):  # in the order in which they were made, on all ranks
+        if group is not dist.group.WORLD:
+            dist.destroy_process_group(group)

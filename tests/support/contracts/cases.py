@@ -61,6 +61,7 @@ class Case:
     steps: int = 3
     seed: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
 
     def pipeline(self) -> tw.Pipeline:
         """The recipe with the settings that it has; nothing bypasses it unless asked."""
@@ -79,12 +80,14 @@ class Case:
     def gradients(self, step: int, rank: int, size: int) -> dict[str, Tensor]:
         """One rank's gradients; the same case, step and rank always give the same."""
         return {
-            name: gradient(layer, stream_seed(self.seed, step, name, "test", rank), rank, size)
+            name: gradient(
+                layer, stream_seed(self.seed, step, name, "test", rank), rank, size, self.device
+            )
             for name, layer in zip(self.names(), self.layers, strict=True)
         }
 
 
-def gradient(layer: Layer, seed: int, rank: int, size: int) -> Tensor:
+def gradient(layer: Layer, seed: int, rank: int, size: int, device: str = "cpu") -> Tensor:
     g = generator(seed, torch.device("cpu"))
     x = torch.randn(layer.shape, generator=g, dtype=torch.float64)
     if layer.content == "heavy":
@@ -95,7 +98,7 @@ def gradient(layer: Layer, seed: int, rank: int, size: int) -> Tensor:
         x = torch.zeros_like(x)
     elif layer.content == "signs":
         x = x.sign()
-    return laid_out((x * layer.scale).to(DTYPES[layer.dtype]), layer.layout)
+    return laid_out((x * layer.scale).to(device, DTYPES[layer.dtype]), layer.layout)
 
 
 def laid_out(x: Tensor, layout: str) -> Tensor:
@@ -115,7 +118,7 @@ def digest(*tensors: Tensor) -> str:
     hasher = hashlib.blake2b(digest_size=12)
     for t in tensors:
         hasher.update(f"{t.dtype} {tuple(t.shape)};".encode())
-        packed = t.detach().clone(memory_format=torch.contiguous_format).reshape(-1)
+        packed = t.detach().clone(memory_format=torch.contiguous_format).reshape(-1).cpu()
         hasher.update(packed.view(torch.uint8).numpy().tobytes())
     return hasher.hexdigest()
 

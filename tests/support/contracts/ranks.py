@@ -18,10 +18,16 @@ from thinwire.comm import GroupCommunicator
 from thinwire.types import ExchangeContext, Sparse, TensorSpec, accumulator
 
 TIMEOUT = timedelta(seconds=15)
+TIMEOUT_ON_A_GPU = timedelta(seconds=90)  # a rank may have a kernel to compile
+
+
+def timeout_of(case: Case) -> timedelta:
+    return TIMEOUT if case.device == "cpu" else TIMEOUT_ON_A_GPU
 
 
 def open_sync(case: Case, group: Any, **settings: Any) -> tw.Synchronizer:
-    return tw.Synchronizer(case.pipeline(), group, seed=case.seed, timeout=TIMEOUT, **settings)
+    timeout = timeout_of(case)
+    return tw.Synchronizer(case.pipeline(), group, seed=case.seed, timeout=timeout, **settings)
 
 
 def train(
@@ -68,7 +74,7 @@ def train(
 def exchange(group: Any, rank: int, size: int, case: Case) -> list[tuple[str, float]]:
     """Each layer through select and exchange alone: the total's bits, and what delivered lacks."""
     pipeline = case.pipeline()
-    comm = GroupCommunicator(group, TIMEOUT)
+    comm = GroupCommunicator(group, timeout_of(case))
     report = []
     for step in range(case.steps):
         for name, grad in case.gradients(step, rank, size).items():
