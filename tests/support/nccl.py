@@ -10,11 +10,11 @@ them there.
 
 import os
 import shutil
-from typing import Any
 
 import torch
 
 from support.cluster import HOST, LOOPBACK, Cluster
+from thinwire.lab.gpu import MPS, CardShare
 
 RANKS = 4
 RUN_S = 180  # a first run compiles kernels
@@ -22,7 +22,6 @@ GROUP_S = 120
 ON_CPU = os.environ.get("THINWIRE_TEST_GPU_ON_CPU") == "1"
 DEVICE = "cpu" if ON_CPU else "cuda"
 FEW_CHANNELS = {"NCCL_MAX_CTAS": "2", "NCCL_MAX_NCHANNELS": "2"}
-MPS = "nvidia-cuda-mps-control"
 
 
 def why_not() -> str | None:
@@ -49,7 +48,7 @@ class NcclCluster(Cluster):
     def __init__(self, size: int = RANKS, run_s: float = RUN_S, few_channels: bool = True) -> None:
         super().__init__(size, run_s, GROUP_S)
         self._channels = FEW_CHANNELS if few_channels else {}
-        self._share: Any = None
+        self._share: CardShare | None = None
         self._mps: dict[str, str] = {}
 
     def environment(self, rank: int) -> dict[str, str]:
@@ -72,8 +71,6 @@ class NcclCluster(Cluster):
             self._share, self._mps = None, {}
 
     def _start(self) -> None:
-        from thinwire.lab.gpu import CardShare
-
         self._share = CardShare(f"thinwire-tests-{os.getpid()}")
         self._mps = self._share.prepare(len(self._share.cards) + 1)  # all of us are on one
         super()._start()
