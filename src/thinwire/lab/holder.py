@@ -35,6 +35,10 @@ Request = dict[str, Any]
 Answer = tuple[Request, list[int]]
 
 
+class NoNetem(Exception):
+    """The kernel does not know the qdisc."""
+
+
 def unshare(flags: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(flags):
@@ -209,9 +213,7 @@ def add_qdisc(here: Any, interface: str, qdisc: Request) -> None:
         try:
             here.tc("add", "netem", index, handle=_NETEM, **settings)
         except Exception as error:
-            raise RuntimeError(
-                f"delay and loss need netem, which this kernel lacks: {error}"
-            ) from None
+            raise NoNetem(error) from None
         return
     add_bucket(index, qdisc["below_netem"], qdisc["rate"], qdisc["burst"], qdisc["limit"])
 
@@ -247,6 +249,8 @@ def answer_to(work: Callable[[], Answer]) -> Answer:
         return work()
     except ImportError as error:
         return {"error": f"the lab needs {error.name}: pip install 'thinwire[lab]'"}, []
+    except NoNetem as error:
+        return {"error": f"delay and loss need netem, which this kernel lacks: {error}"}, []
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}, []
 
