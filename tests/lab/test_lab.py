@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -72,7 +72,8 @@ def has_ended(pid: int, within_s: float = 30.0) -> bool:
         os.close(descriptor)
 
 
-def start_waiting(workers: int = 2, code: str = WAITING) -> subprocess.Popen[str]:
+@contextmanager
+def waiting(workers: int = 2, code: str = WAITING) -> Iterator[subprocess.Popen[str]]:
     """The command line, with workers that wait for ever, all of them running."""
     options = ["--workers", str(workers), "--check", "skip", "--", PYTHON, "-c", code]
     process = subprocess.Popen(
@@ -82,15 +83,18 @@ def start_waiting(workers: int = 2, code: str = WAITING) -> subprocess.Popen[str
         text=True,
     )
     assert process.stdout is not None
-    for _ in range(workers):
-        assert process.stdout.readline() == "ready\n"
-    return process
+    try:
+        for _ in range(workers):
+            assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
 
 
 def test_namespaces_come_and_go() -> None:
     with Lab(3, None) as lab:
-        waiting = lab.start(["sleep", "1000"])
-        inside = {namespace_of(process.pid) for process in waiting}
+        sleeping = lab.start(["sleep", "1000"])
+        inside = {namespace_of(process.pid) for process in sleeping}
         assert len(inside | {namespace_of(os.getpid())}) == 4
         companions = companions_of(os.getpid())
     assert processes_in(inside) == []
@@ -121,17 +125,17 @@ DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + WAITIN
     ],
 )
 def test_any_signal_ends_the_workers_and_the_namespaces(number: int, code: str) -> None:
-    process = start_waiting(code=code)
-    mark, companions = f"thinwire-{process.pid}-0", companions_of(process.pid)
-    workers = marked(mark)
-    assert len(workers) == 2 and len(companions) == 4
-    inside = {namespace_of(pid) for pid in companions} - {namespace_of(os.getpid())}
-    assert len(inside) == 3  # two nodes and the hub
-    process.send_signal(number)
-    process.communicate(timeout=30)
-    assert process.returncode != 0
-    assert all(has_ended(pid) for pid in companions)
-    assert marked(mark) == [] and processes_in(inside) == []
+    with waiting(code=code) as process:
+        mark, companions = f"thinwire-{process.pid}-0", companions_of(process.pid)
+        workers = marked(mark)
+        assert len(workers) == 2 and len(companions) == 4
+        inside = {namespace_of(pid) for pid in companions} - {namespace_of(os.getpid())}
+        assert len(inside) == 3  # two nodes and the hub
+        process.send_signal(number)
+        process.communicate(timeout=30)
+        assert process.returncode != 0
+        assert all(has_ended(pid) for pid in companions)
+        assert marked(mark) == [] and processes_in(inside) == []
 
 
 def test_a_failing_worker_ends_the_others_and_gives_its_status(pair: Lab) -> None:
