@@ -9,6 +9,7 @@ import itertools
 import os
 from contextlib import contextmanager
 from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -52,9 +53,14 @@ def play(chooser, unit, seconds, steps):
         labels.append(chooser.label)
         chooser.assign(unit, None)
         unit.count(None, Traffic(), 2)
-        chooser.end_step()
-        chooser.time_step(0.0, seconds(labels[-1]))
+        took = seconds(labels[-1])
+        chooser.end_step(took)
+        chooser.time_step(0.0, took)
     return labels
+
+
+def next_untried(predicted, tried, method):
+    return next((label for label in predicted if label not in tried), None)
 
 
 def a_unit(auto, name="w"):
@@ -68,7 +74,8 @@ def takes_the_fastest(group, rank, size):
     auto = small_auto("topk", "union", "bf16", "gtopk", trial=3)
     chooser = Scripted(auto, GroupCommunicator(group, TIMEOUT))
     costs = {"dense": 1.0, "topk": 0.3 + rank, "union": 0.2, "bf16": 2.5, "gtopk": 0.5}
-    labels = play(chooser, a_unit(auto), costs.get, 40)
+    with patch("thinwire.auto.trials.next_trial", next_untried):
+        labels = play(chooser, a_unit(auto), costs.get, 40)
     return chooser.label, chooser.settled, labels, chooser.decision.step, chooser.decision.lost
 
 
@@ -99,7 +106,7 @@ def begins_anew(group, rank, size):
     costs = {"dense": 1.0, "topk": 0.3}
     play(chooser, a_unit(auto), costs.get, 20)
     before = chooser.label
-    chooser.end_step()  # without gradients: nothing happens
+    chooser.end_step(1.0)  # without gradients: nothing happens
     same = chooser.label
     play(chooser, a_unit(auto, "v"), costs.get, 1)
     anew = chooser.label, chooser.decision
@@ -137,6 +144,36 @@ def through_every_choice(group, rank, size, node_size, steps, device):
     with touring():
         sync = tw.Synchronizer(auto, group, node_size=node_size, timeout=TIMEOUT)
         return balanced(sync, group, rank, steps, device)
+
+
+class Given(torch.nn.Module):
+    """A model whose gradients are the numbers that it is called with."""
+
+    def __init__(self):
+        super().__init__()
+        for name, shape in SHAPES.items():
+            self.register_parameter(name, torch.nn.Parameter(torch.zeros(shape)))
+
+    def forward(self, grads):
+        return sum((p * grads[name]).sum() for name, p in self.named_parameters())
+
+
+def through_every_choice_by_bucket(group, rank, size, steps):
+    """As above under DDP, whose buckets come one after the other."""
+    auto = small_auto("topk", "union", unit=("tensor", "bucket", "model"))
+    model = DDP(Given(), process_group=group, bucket_cap_mb=0.002)
+    with touring():
+        handle = tw.compress(model, auto, timeout=TIMEOUT)
+
+        def average_all(grads):
+            model.zero_grad()
+            model(grads).backward()
+            for name, p in model.module.named_parameters():
+                grads[name].copy_(p.grad)
+
+        handle.average_all = average_all
+        handle.roster = handle.synchronizer.roster
+        return balanced(handle, group, rank, steps, "cpu")
 
 
 def balanced(sync, group, rank, steps, device):
@@ -262,6 +299,14 @@ def test_nothing_is_lost_between_choices(cluster, node_size, device):
     assert all(answer[1] == updates for answer in answers)
     units, collectives = ("tensor", "bucket", "model"), (AllGather(), UnionAllReduce())
     assert {(unit, collective) for unit in units for collective in collectives} <= seen
+
+
+def test_nothing_is_lost_between_choices_under_ddp(cluster):
+    answers = cluster.run(through_every_choice_by_bucket, 2, 80)
+    gap, updates, seen = answers[0]
+    assert gap < 1e-4
+    assert all(answer[1] == updates for answer in answers)
+    assert {unit for unit, _ in seen} == {"tensor", "bucket", "model"}
 
 
 def test_a_checkpoint_holds_the_choice(cluster):

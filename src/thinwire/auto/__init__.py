@@ -1,6 +1,7 @@
-"""A recipe that is one of several, unit by unit: dense, and others where they are faster.
+"""A recipe that is one of several: dense, or another where that is faster.
 
-What each unit does is decided in `trials`; here is between what, and why no choice loses anything.
+Which one is decided in `trials`, for the whole model, or in `selective`, unit by unit; here is
+between what, and why no choice loses anything.
 """
 
 from collections.abc import Mapping
@@ -35,12 +36,12 @@ def dense_pipeline(feedback: Feedback) -> Pipeline:
 class Auto(Pipeline):
     """Its own four pieces are the choice "dense"; `choices`, by label, are the others.
 
-    All choices keep what was not sent in the same residual, so that a unit may go from one to
+    All choices keep what was not sent in the same residual, so that a tensor may go from one to
     another at any step and law 1 still holds; dense without feedback is reached by one step of
     `FLUSH`.
 
-    A choice is tried for `trial` steps, which are measured, after one that is not; 0 lets
-    calibrated costs decide alone (DRAGONN, section 4.2).
+    Dense and what is chosen are measured for `trial` steps; 0 lets calibrated costs decide alone,
+    for each unit (DRAGONN, section 4.2).
     """
 
     choices: tuple[tuple[str, Pipeline], ...] = ()

@@ -38,6 +38,7 @@ class Choosers:
         self._loaded: Choice = {}
         self._timed: Chooser | None = None  # whose step began at `_began`
         self._began: Any = None
+        self._since = 0.0  # by the host's clock
         self._device = torch.device("cpu")
 
     @property
@@ -59,7 +60,7 @@ class Choosers:
             return
         if kind not in self.by_kind:
             self.by_kind[kind] = self._chooser(self.pipeline, kind)
-        began = self._mark()
+        began, self._since = self._mark(), time.perf_counter()
         if self._timed is not None:
             self._timed.time_step(self._began, began)
         self._now, self._timed, self._began = self.by_kind[kind], None, began
@@ -69,7 +70,7 @@ class Choosers:
         self.clock.end()
         if self._now is not None:
             self._device = self._now.device if self._now.units else self._device
-            self._now.end_step()
+            self._now.end_step(time.perf_counter() - self._since)
             self._now, self._timed = None, self._now
 
     def first_pipeline(

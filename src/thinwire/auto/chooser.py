@@ -71,8 +71,11 @@ class Chooser(ABC):
         """What was decided for a unit of these tensors."""
 
     @abstractmethod
-    def end_step(self) -> None:
-        """The step is over. It communicates here, at the same steps on all ranks."""
+    def end_step(self, elapsed: float) -> None:
+        """The step is over, so many seconds after it began: so long it took at least.
+
+        Here it communicates, at the same steps on all ranks.
+        """
 
     def time_step(self, start: Any, end: Any) -> None:  # noqa: B027 - not all want to know
         """When the last step began, and when the next did."""

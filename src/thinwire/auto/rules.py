@@ -6,7 +6,7 @@ from statistics import median
 DENSE = "dense"
 BY = " by "  # between a method and its unit, in a label
 WORTH = 0.97  # of dense's time: what saves less than 3 % is not worth what it leaves out
-OPTIMISM = 0.7  # a method that was not tried may be so much quicker than predicted
+OPTIMISM, HOPE = 0.7, 0.9  # what was not tried may be so much quicker; a variant of what was
 ALIKE = 1.05  # times within 5 % of each other are one
 TRIALS = 6  # choices that are tried at most, beside dense
 BUDGET = 4.0  # dense steps that trials may have lost, after which no other is begun
@@ -23,16 +23,15 @@ def typical(seen: Sequence[float]) -> float:
 def next_trial(predicted: Seconds, tried: Seconds, method: Callable[[str], str]) -> str | None:
     """What to try next: the choice that may be fastest, if it may be faster than all so far.
 
-    Predictions of a method are corrected by what its other variants took.
+    Predictions are corrected by how far off those of the same method were, or else of all.
     """
+    off = {label: s / predicted[label] for label, s in tried.items() if label != DENSE}
 
     def expected(label: str) -> float:
-        ratios = [
-            seconds / predicted[known]
-            for known, seconds in tried.items()
-            if known in predicted and method(known) == method(label)
-        ]
-        return predicted[label] * (median(ratios) if ratios else OPTIMISM)
+        variants = [ratio for known, ratio in off.items() if method(known) == method(label)]
+        if variants:
+            return HOPE * median(variants) * predicted[label]
+        return OPTIMISM * median(off.values() or [1.0]) * predicted[label]
 
     untried = [label for label in predicted if label not in tried]
     label = min(untried, key=expected, default=None)

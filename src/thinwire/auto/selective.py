@@ -43,7 +43,7 @@ class CostChooser(Chooser):
     def choice(self, names: tuple[str, ...]) -> str:
         return self.label_of(names)
 
-    def end_step(self) -> None:
+    def end_step(self, elapsed: float) -> None:
         self._steps += 1
         if self.comm.size > 1 and self.units and self._known != set(self.units):
             self._known = set(self.units)

@@ -55,7 +55,7 @@ class TrialChooser(Chooser):
     ) -> None:
         """`overlap`: gradients come one after the other, while others are still computed."""
         super().__init__(auto, comm, nodes)
-        self._steps, self._overlap = 0, overlap
+        self._steps, self._overlap, self._elapsed = 0, overlap, 0.0
         self._known: set[str] = set()  # the tensors of the step before
         self._took: list[tuple[Any, Any]] = []  # begin and end of the last steps
         self._begin(common_label(loaded or {}, self.pipelines))
@@ -78,10 +78,11 @@ class TrialChooser(Chooser):
     def time_step(self, start: Any, end: Any) -> None:
         self._took.append((start, end))
 
-    def end_step(self) -> None:
+    def end_step(self, elapsed: float) -> None:
         if not self.units:
             return  # a step without gradients is none
         self._steps += 1
+        self._elapsed = elapsed
         names = {name for unit in self.units.values() for name in unit.names}
         if self._known <= names:
             self.label = next(self._plan)
@@ -163,16 +164,18 @@ class TrialChooser(Chooser):
     ) -> "Generator[str, None, float]":
         """Steps of one choice, and how long a typical one takes, agreed on by the ranks.
 
-        One step more than are measured: the last one's time is known when the next has begun. If
-        even the first took longer than the limit, it was enough; unless something was compiled.
+        One step more than are measured: the last one's time is known when the next has begun. One
+        that takes longer than the limit ends it, unless something was compiled in it.
         """
-        self._took, compiled = [], compilations()
-        yield from _go_on(label, 2)
-        if limit < inf:
-            once, same = agreed(self.comm, [_seconds(*self._took[-1]), compilations() == compiled])
-            if same and once > limit:
-                return once
-        yield from _go_on(label, settle + steps - 1)
+        self._took = []
+        for _ in range(settle + steps + 1):
+            before = compilations()
+            yield label
+            if limit < inf:
+                numbers = [self._elapsed, compilations() - before]
+                elapsed, compiled = agreed(self.comm, numbers)
+                if elapsed > limit and not compiled:
+                    return elapsed
         seconds = typical([_seconds(*took) for took in self._took[-steps:]])
         return agreed(self.comm, [seconds])[0]
 
