@@ -15,13 +15,14 @@ import pytest
 from support.extras import CLI, needs
 from thinwire.bench.peers import BASELINE
 from thinwire.bench.runner import Answers
-from thinwire.bench.steps.plan import COMPUTE, RECIPES, Case, Settings, plan
+from thinwire.bench.steps.plan import RECIPES, Case, Settings, plan
 from thinwire.bench.steps.run import MEASURED, References, _measured, run
 from thinwire.bench.timing import Quiet
 from thinwire.cookbook import at_density
 from thinwire.errors import ThinwireError
-from thinwire.lab import Lab
+from thinwire.lab import Lab, LabError
 from thinwire.lab.ranks import CaseError, WorkerError
+from thinwire.report.steps import COMPUTE
 from thinwire.results.file import ResultFile
 
 SMALL = Settings("cpu", ("gpt2-tiny",), ("dense", "topk"), (2,), rates=(None,), steps=4, warmup=1)
@@ -80,14 +81,14 @@ def answer(ends: list[float], link: int | None, memory: int | None = None) -> di
 
 def test_a_step_ends_with_its_last_rank_and_no_wait_is_counted_twice() -> None:
     ranks = [answer([0.0, 1.0, 2.5, 3.0], 60), answer([0.1, 1.1, 2.1, 3.1], 30)]
-    row = _measured(Answers(Lab(2, loopback=True), ranks, None))
+    row = _measured(Answers(Lab(2, loopback=True), ranks, None), most=3)
     assert row["step_seconds"] == pytest.approx(1.0)  # of 1.0, 1.4 and 0.6
     assert row["step_seconds_p10"] < 1.0 < row["step_seconds_p90"]
-    assert row["bytes_per_step"] == 15 and row["final_loss"] == 1.0
-    assert (row["steps"], row["steps_trained"]) == (3, 4)
+    assert row["bytes_per_step"] == 15 and row["final_loss"] == 2.0
+    assert (row["steps"], row["steps_trained"]) == (3, 3)  # the fourth is auto's alone
     assert row["seconds_by_phase"] == {"select": 1.05}
     sockets = [one | {"link_bytes": None} for one in ranks]
-    assert _measured(Answers(Lab(2, loopback=True), sockets, None))["bytes_per_step"] == 23
+    assert _measured(Answers(Lab(2, loopback=True), sockets, None), 3)["bytes_per_step"] == 23
 
 
 def test_rows_refer_to_compute_alone_and_to_dense_over_the_same_links() -> None:
@@ -174,3 +175,25 @@ def test_the_command_trains_a_real_model_and_traces_a_step(tmp_path: Path) -> No
     spans = json.loads(trace.read_text())["rows"]
     kinds = {span["what"] for span in spans if span["recipe"] == "topk"}
     assert {"forward", "backward", "select", "exchange", "optimizer"} <= kinds
+
+
+def test_a_rate_that_cannot_be_had_is_told_in_rows_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(lab: Lab) -> Lab:
+        if lab.network is not None:
+            raise LabError("the links do not carry their rate")
+        return lab
+
+    monkeypatch.setattr("thinwire.bench.runner.Workers", Failing)
+    monkeypatch.setattr("thinwire.bench.steps.plan.refuse_links", lambda *_: None)
+    monkeypatch.setattr(Lab, "__enter__", refuse)
+    results = ResultFile(None)
+    settings = Settings("cpu", ("gpt2-tiny",), ("union",), (2,), rates=("1gbit", None))
+    assert len(run(settings, results, Quiet())) == 3
+    found = [(row["recipe"], row["rate"], row["error"]) for row in results.rows]
+    why = "the links do not carry their rate"
+    assert found == [
+        *((name, 1000.0, why) for name in (COMPUTE, BASELINE, "union")),
+        *((name, None, None) for name in (BASELINE, "union")),
+    ]

@@ -80,3 +80,25 @@ def test_seeds_are_lines_of_one_figure_beside_rows_that_have_none() -> None:
         return sum(svg(plot).count('class="line"') for plot in plots)
 
     assert lines(after) == 3 * lines(before) > 0
+
+
+def test_step_times_are_drawn_over_the_rates_with_what_matters_in_colour() -> None:
+    ((_, figures),) = draw(by_kind(read([samples.STEPS]).rows)).items()
+    assert [plot.name for plot in figures] == ["01-step-time", "02-step-time"]
+    assert "gpt2-tiny" in figures[0].title and "resnet50-tiny" in figures[1].title
+    lines = {line.get_gid().split(":")[2]: line for line in figures[0].figure.axes[0].get_lines()}
+    names = ["torch-dense", "torch-powersgd-1", "topk regional+bf16", "union", "auto"]
+    assert set(lines) == {*names, "compute alone"}
+    grey = {name for name, line in lines.items() if line.get_linewidth() < 1}
+    assert grey == {"topk regional+bf16"}  # neither the fastest of ours nor compared with
+    level = {y for _, y in lines["compute alone"].get_xydata()}
+    assert len(level) == 1
+
+
+def test_a_recorded_step_is_drawn_as_a_timeline() -> None:
+    ((kind, figures),) = draw(by_kind(read([samples.TIMELINE]).rows)).items()
+    assert kind.name == "timeline" and len(figures) == 3  # compute alone, dense, topk
+    axes = figures[-1].figure.axes[0]
+    assert len(axes.get_yticklabels()) >= 2  # the pass's thread and ours
+    words = {text.get_text() for text in figures[-1].figure.legends[0].get_texts()}
+    assert {"forward", "backward", "select", "exchange", "decode", "optimizer"} <= words

@@ -10,6 +10,7 @@ from thinwire.results.file import ResultFile, Row
 HERE = Path(__file__).parent
 RECORDED = HERE.parents[1] / "docs" / "results"
 DEMO = HERE / "demo.json"
+STEPS, TIMELINE = HERE / "steps.json", HERE / "timeline.json"  # of `bench train --device cpu`
 
 
 def kernels() -> list[Row]:

@@ -151,7 +151,8 @@ class DgcAllGather(TopKAllGather):
     def select(self, x: Tensor, k: int) -> Tensor:
         size = max(1, round(SAMPLE * x.numel()))
         magnitudes = torch.abs(x, out=self.magnitudes)
-        sample = magnitudes[torch.randint(x.numel(), (size,), generator=self.sampler)]
+        drawn = torch.randint(x.numel(), (size,), generator=self.sampler)
+        sample = magnitudes[drawn.to(x.device)]
         threshold = torch.topk(sample, max(1, round(self.density * size))).values[-1]
         candidates = _reaching(magnitudes, threshold)
         if candidates.numel() <= k:
@@ -188,7 +189,7 @@ class OkTopK(TopKAllGather):
         mine, sums = self.split_and_reduce(indices, values)
         chosen = self.passing(sums, k)
         self.steps += 1
-        size = _agreed(int(chosen.sum()), dist.ReduceOp.MAX)
+        size = _agreed(chosen.sum(), dist.ReduceOp.MAX)
         return _gathered(mine[chosen].int(), size), _gathered(sums[chosen], size)
 
     def delivered(self, indices: Tensor, mean: Tensor) -> Tensor:
@@ -196,11 +197,12 @@ class OkTopK(TopKAllGather):
 
     def split_and_reduce(self, indices: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Everyone's entries in this rank's region, added up: their indices and sums."""
-        counts = torch.searchsorted(indices, torch.tensor(self.edges)).diff()
+        edges = torch.tensor(self.edges, device=indices.device)
+        counts = torch.searchsorted(indices, edges).diff()
         incoming = torch.empty_like(counts)
         dist.all_to_all_single(incoming, counts)
         lengths, parts = incoming.tolist(), counts.tolist()
-        their_indices = torch.empty(sum(lengths), dtype=torch.int32)
+        their_indices = indices.new_empty(sum(lengths), dtype=torch.int32)
         their_values = values.new_empty(sum(lengths))
         dist.all_to_all_single(their_indices, indices.int(), lengths, parts)
         dist.all_to_all_single(their_values, values, lengths, parts)
@@ -212,10 +214,11 @@ class OkTopK(TopKAllGather):
     def passing(self, sums: Tensor, k: int) -> Tensor:
         """Which of the sums reach the global threshold; all ranks decide alike if it is stale."""
         chosen = sums.abs() >= self.global_threshold
-        count = _agreed(int(chosen.sum()), dist.ReduceOp.SUM)
+        count = _agreed(chosen.sum(), dist.ReduceOp.SUM)
         if self.steps % REUSE and _fits(count, k):
             return chosen
-        all_sums = _gathered(sums, _agreed(sums.numel(), dist.ReduceOp.MAX))
+        most = _agreed(torch.tensor(sums.numel(), device=sums.device), dist.ReduceOp.MAX)
+        all_sums = _gathered(sums, most)
         self.global_threshold = _kth(all_sums.abs_(), min(k, all_sums.numel()))
         return sums.abs() >= self.global_threshold
 
@@ -241,10 +244,9 @@ def _fits(count: int, k: int) -> bool:
     return COUNTS[0] * k <= count <= COUNTS[1] * k
 
 
-def _agreed(count: int, how: dist.ReduceOp.RedOpType) -> int:
-    total = torch.tensor(count)
-    dist.all_reduce(total, how)
-    return int(total)
+def _agreed(count: Tensor, how: dist.ReduceOp.RedOpType) -> int:
+    dist.all_reduce(count, how)
+    return int(count)
 
 
 def _gathered(tensor: Tensor, size: int) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeVar
 
 from thinwire.bench.peers import PEERS
 from thinwire.bench.timing import LoadMeter, Watcher
-from thinwire.lab import Lab
+from thinwire.lab import Lab, LabError
 from thinwire.lab.lab import Check
 from thinwire.lab.links import bits_per_second
 from thinwire.lab.rank_main import Message
@@ -92,8 +92,8 @@ def measure_cases(
 ) -> list[str]:
     """Give each case's `order` to ranks that run `target`, and their answers to `add`.
 
-    A case that fails, or whose ranks die in it, does not end the others: `fail` is told, and the
-    failures come back in words.
+    A case that fails, whose ranks die in it or whose links cannot be had does not end the others:
+    `fail` is told, and the failures come back in words.
     """
     failures: list[str] = []
     started = time.monotonic()
@@ -101,28 +101,35 @@ def measure_cases(
     def over() -> bool:
         return place.budget_s is not None and time.monotonic() - started > place.budget_s
 
+    def note(case: AnyCase, lab: Lab, error: Exception) -> None:
+        failures.append(f"{case}: {error}")
+        fail(case, lab, str(error))
+
     for (workers, rate), group in groupby(cases, lambda case: (case.workers, case.rate)):
         if over():
             break
         watcher.start(f"starting {workers} workers")
-        with place.lab(workers, rate) as lab:
-            ranks = place.ranks(lab, workers, target)
-            for case in group:
-                if over():
-                    break
-                watcher.start(str(case))
-                load = LoadMeter()
-                try:
-                    answers = ranks.run(order(case), watcher.advance)
-                except WorkerError as error:
-                    failures.append(f"{case}: {error}")
-                    fail(case, lab, str(error))
-                    if not isinstance(error, CaseError):  # they are no more
-                        lab.end_processes()
-                        ranks = place.ranks(lab, workers, target)
-                    continue
-                own_seconds = sum(answer["cpu_seconds"] for answer in answers)
-                add(case, Answers(lab, answers, load.others(own_seconds)))
+        lab, waiting = place.lab(workers, rate), list(group)
+        try:
+            with lab:
+                ranks = place.ranks(lab, workers, target)
+                while waiting and not over():
+                    case = waiting.pop(0)
+                    watcher.start(str(case))
+                    load = LoadMeter()
+                    try:
+                        answers = ranks.run(order(case), watcher.advance)
+                    except WorkerError as error:
+                        note(case, lab, error)
+                        if not isinstance(error, CaseError):  # they are no more
+                            lab.end_processes()
+                            ranks = place.ranks(lab, workers, target)
+                        continue
+                    own_seconds = sum(answer["cpu_seconds"] for answer in answers)
+                    add(case, Answers(lab, answers, load.others(own_seconds)))
+        except LabError as error:  # links that do not carry this rate may carry another
+            for case in waiting:
+                note(case, lab, error)
     return failures
 
 

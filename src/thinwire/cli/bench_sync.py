@@ -6,8 +6,27 @@ from rich.console import Console
 from typer import Option
 
 from thinwire.cli.console import carry_out, show_table
-from thinwire.cli.options import Check, Densities, JsonPath, Nodes, Rates, Seed, Workers
-from thinwire.cli.parse import check_choice, elements, link_rate, listed, number, split, whole
+from thinwire.cli.options import (
+    Budget,
+    Check,
+    Densities,
+    Device,
+    JsonPath,
+    Nodes,
+    Rates,
+    Seed,
+    Workers,
+)
+from thinwire.cli.parse import (
+    check_choice,
+    device_choice,
+    elements,
+    link_rate,
+    listed,
+    number,
+    split,
+    whole,
+)
 from thinwire.format import milliseconds, optional, setting
 from thinwire.report.panels import panels
 from thinwire.results.file import ResultFile, Row
@@ -29,6 +48,8 @@ def sync(
     warmup: Annotated[int, Option(min=0, help="Steps before the timed ones.")] = 2,
     seed: Seed = 0,
     check: Check = "refuse",
+    device: Device = "cpu",
+    budget_s: Budget = None,
     json_path: JsonPath = None,
 ) -> None:
     """Time one synchronisation: recipes and peers, by size, workers and rate."""
@@ -45,6 +66,8 @@ def sync(
         warmup=warmup,
         seed=seed,
         check=check_choice(check),
+        device=device_choice(device),
+        budget_s=budget_s,
     )
     cases = plan(settings)
     results = ResultFile(json_path)

@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option, echo
 
 from thinwire.cli.options import JsonPath, PngFolder
+from thinwire.report.blocks import renewed
 from thinwire.report.charts.png import refuse_without_matplotlib, save
 from thinwire.report.kinds import by_kind
 from thinwire.results.file import ResultFile, write_whole
@@ -18,6 +19,9 @@ def report(
     ],
     out: Annotated[Path, Option(help="Where to write the page.")] = Path("report.html"),
     png: PngFolder = None,
+    pages: Annotated[
+        list[Path] | None, Option("--page", help="A Markdown page whose tables are made anew.")
+    ] = None,
     json_path: JsonPath = None,
 ) -> None:
     """Draw any set of result files as one HTML page that needs nothing else."""
@@ -35,6 +39,9 @@ def report(
     if png is not None:
         save(plots, png)
         echo(f"Figures: {png}")
+    for page in pages or []:
+        write_whole(page, renewed(page.read_text(encoding="utf-8"), page.parent))
+        echo(f"Tables: {page}")
     if json_path is not None:
         ResultFile(json_path, content.origins).add(content.rows)
         echo(f"Rows: {json_path}")

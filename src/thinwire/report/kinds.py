@@ -37,6 +37,21 @@ KINDS = (
         "Losses are means over the ranks and over the steps since the row before.",
     ),
     Kind(
+        "steps",
+        "Whole steps of real models",
+        "recipe workers rate model device step_seconds above_compute_seconds bytes_per_step",
+        "recipe",
+        "Medians of the time between two ends of steps; compute alone has no exchange. In colour: "
+        "what is compared with, auto, and the fastest of each side at each rate.",
+    ),
+    Kind(
+        "timeline",
+        "One step as it went by",
+        "recipe workers rate model stream what start end",
+        "what",
+        "What each stream of rank 0's GPU was busy with; on the CPU, each thread.",
+    ),
+    Kind(
         "simulate",
         "Simulated clusters",
         "recipe workers alpha beta n density seconds bytes_per_rank",

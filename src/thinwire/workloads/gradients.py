@@ -18,23 +18,28 @@ class SyntheticGradient:
     window into noise made once.
     """
 
-    def __init__(self, n: int, rank: int, seed: int = 0) -> None:
+    def __init__(
+        self, n: int, rank: int, seed: int = 0, device: torch.device | None = None
+    ) -> None:
         rows = -(-n // ROW)
+        device = device or torch.device("cpu")
         shared, own = (
-            torch.Generator().manual_seed(stream_seed(seed, 0, "gradient", purpose, of_rank))
+            torch.Generator(device).manual_seed(stream_seed(seed, 0, "gradient", purpose, of_rank))
             for purpose, of_rank in (("signal", None), ("noise", rank))
         )
-        self._scales = torch.empty(rows, 1).log_normal_(0.0, SCALE_SPREAD, generator=shared)
-        self._signal = torch.empty(rows, ROW).normal_(generator=shared)
         spare = min(SHIFTS, rows)
-        self._noise = torch.empty(rows + spare, ROW).normal_(0.0, NOISE, generator=own)
+        with device:
+            self._scales = torch.empty(rows, 1).log_normal_(0.0, SCALE_SPREAD, generator=shared)
+            self._signal = torch.empty(rows, ROW).normal_(generator=shared)
+            self._noise = torch.empty(rows + spare, ROW).normal_(0.0, NOISE, generator=own)
+            self._buffer = torch.empty(rows, ROW)
         self._windows, self._rows, self._own = spare + 1, rows, own
-        self._buffer = torch.empty(rows, ROW)
         self.grad = self._buffer.view(-1)[:n]
 
     def fill(self) -> Tensor:
         """The next step's gradient, in the same memory as the last one's."""
-        start = int(torch.randint(self._windows, (), generator=self._own))
+        device = self._own.device
+        start = int(torch.randint(self._windows, (), generator=self._own, device=device))
         torch.add(self._signal, self._noise[start : start + self._rows], out=self._buffer)
         self._buffer.mul_(self._scales)
         return self.grad

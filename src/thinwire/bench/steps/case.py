@@ -18,12 +18,12 @@ from torch.profiler import record_function
 
 from thinwire.bench.peers import BASELINE
 from thinwire.bench.sockets import bytes_written
-from thinwire.bench.steps.plan import COMPUTE
 from thinwire.bench.steps.trace import Span, record
 from thinwire.bench.train.hooks import compress
 from thinwire.bench.train.tuning import tuning
 from thinwire.frontends import Handle
 from thinwire.lab.rank_main import Case, Message, ReportStep, own_link_bytes
+from thinwire.report.steps import COMPUTE
 from thinwire.workloads.real import REAL, loss_of
 
 FIRST = 4  # steps in which everything is compiled and DDP and PowerSGD find their form

@@ -11,10 +11,10 @@ from thinwire.cookbook import at_density
 from thinwire.errors import ThinwireError
 from thinwire.lab.lab import Check
 from thinwire.lab.rank_main import Message
+from thinwire.report.steps import COMPUTE
 from thinwire.settings import check_density
 from thinwire.workloads.real import REAL
 
-COMPUTE = "compute alone"  # no exchange at all: DDP's no_sync
 POWER_SGD = tuple(f"torch-powersgd-{rank}" for rank in (1, 4, 32))
 HALVED = "codec='regional+bf16'"
 RECIPES = (
@@ -63,7 +63,7 @@ class Case:
 def plan(settings: Settings) -> list[Case]:
     """All cases, in the order they run. Each model begins with what the others refer to.
 
-    Compute alone does not depend on the rate, and is measured once.
+    Compute alone, DDP's `no_sync`, does not depend on the rate and is measured once.
     """
     _refuse_impossible(settings)
     names = recipes(settings)

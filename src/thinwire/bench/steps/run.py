@@ -7,7 +7,7 @@ left without compute alone, which was measured in the same run with as many rank
 `bytes_per_step` is per rank: what the links carried, by the interface's counter, headers included,
 and without links the payload written to the rank's sockets. `peak_memory_bytes` is of PyTorch's
 allocator in the timed steps, the largest of all ranks. `final_loss` is the mean over the ranks and
-over the last tenth of all `steps_trained`. A case that failed is a row with its `error` alone.
+over the last tenth of `steps_trained`. A case that failed is a row with its `error` alone.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,10 @@ import torch
 
 from thinwire.bench.peers import BASELINE
 from thinwire.bench.runner import Answers, Place, measure_cases, setting_of
-from thinwire.bench.steps.plan import COMPUTE, Case, Settings, order, plan
+from thinwire.bench.steps.plan import Case, Settings, order, plan
 from thinwire.bench.timing import Watcher
 from thinwire.lab import Lab
+from thinwire.report.steps import COMPUTE
 from thinwire.results.file import ResultFile, Row
 from thinwire.workloads.real import REAL
 
@@ -69,7 +70,9 @@ def run(
         results.machine["gpu"] = torch.cuda.get_device_name()
 
     def add(case: Case, answers: Answers) -> None:
-        row = _setting(case, answers.lab, settings) | _measured(answers)
+        row = _setting(case, answers.lab, settings) | _measured(
+            answers, settings.warmup + settings.steps
+        )
         references.enter(case, row)
         results.add([row])
         if spans is not None:
@@ -98,12 +101,13 @@ def _setting(case: Case, lab: Lab, settings: Settings) -> Row:
     }
 
 
-def _measured(answers: Answers) -> Row:
+def _measured(answers: Answers, most: int) -> Row:
+    """Of the losses, those of the steps that all recipes take: `auto` trains longer."""
     ranks = answers.ranks
     ends = [max(step) for step in zip(*(rank["ends"] for rank in ranks), strict=True)]
     seconds = [late - early for early, late in pairwise(ends)]
     low, high = _tenths(seconds)
-    losses, steps = ranks[0]["losses"], len(seconds)
+    losses, steps = ranks[0]["losses"][:most], len(seconds)
     last = max(1, len(losses) // 10)
     return dict.fromkeys(MEASURED) | {
         "step_seconds": median(seconds),

@@ -18,8 +18,8 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 Event = dict[str, Any]
 Span = dict[str, Any]  # stream, what, start, end; seconds since the step began
-EXCHANGE = "exchange"
-GAP_US = 3.0  # spans of one kind with less between them are one
+EXCHANGE, OTHER = "exchange", "other"
+GAP_US = 20.0  # spans of one kind with less between them are one: a picture shows no more
 RANGES = ("thinwire::", "step::")  # the inner comes first
 COLLECTIVES = ("nccl", "gloo:", "c10d::")
 PHASES = {"feedback": "select", "agree": EXCHANGE}  # as the picture has them
@@ -58,8 +58,12 @@ def spans(events: Iterable[Event]) -> list[Span]:
     }
     begin = min(event["ts"] for event in ranges)
     work = list(_kernels(whole, launches)) or list(_thread_work(whole))
-    by_thread = _Ranges(ranges)
-    found = [_Work(stream, by_thread.what(event, launch), event) for stream, event, launch in work]
+    known = _Ranges(ranges)
+    forward = {stream for stream, _, launch in work if known.step_at(launch) == "forward"}
+    found = [
+        _Work(stream, known.what(event, launch, stream in forward), event)
+        for stream, event, launch in work
+    ]
     return [span for span in _merged(found, begin) if span["end"] > 0]
 
 
@@ -81,21 +85,26 @@ class _Ranges:
             if event["name"].startswith("thinwire::"):
                 self._own.setdefault(event["tid"], []).append(event)
 
-    def what(self, event: Event, launch: Event) -> str:
+    def what(self, event: Event, launch: Event, of_the_model: bool) -> str:
+        """The model's own streams are those that the forward pass uses."""
         if any(sign in event["name"].lower() for sign in COLLECTIVES):
             return EXCHANGE
-        for among in (self._own.get(launch["tid"], []), self._step):
-            if around := _innermost(among, launch["ts"]):
-                phase: str = around["name"].partition("::")[2]
-                return PHASES.get(phase, phase)
-        return "other"
+        if phase := _innermost(self._own.get(launch["tid"], []), launch["ts"]):
+            return PHASES.get(phase, phase)
+        return self.step_at(launch) or OTHER if of_the_model else OTHER
+
+    def step_at(self, launch: Event) -> str | None:
+        return _innermost(self._step, launch["ts"])
 
 
-def _innermost(ranges: list[Event], moment: float) -> Event | None:
+def _innermost(ranges: list[Event], moment: float) -> str | None:
     """The last range to begin of those that contain the moment; they are in order."""
     last = bisect_right(ranges, moment, key=lambda event: event["ts"])
-    inside = (event for event in reversed(ranges[:last]) if moment <= event["ts"] + event["dur"])
-    return next(inside, None)
+    for event in reversed(ranges[:last]):
+        if moment <= event["ts"] + event["dur"]:
+            name: str = event["name"].partition("::")[2]
+            return name
+    return None
 
 
 def _is_range(event: Event) -> bool:

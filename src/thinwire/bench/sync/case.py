@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -15,12 +16,12 @@ from thinwire.lab.rank_main import Case, Message, ReportStep, own_link_bytes
 from thinwire.pipeline import Pipeline
 from thinwire.workloads.gradients import SyntheticGradient
 
-_gradients: dict[tuple[int, int], SyntheticGradient] = {}  # the last one: making it takes a while
+_gradients: dict[tuple[object, ...], SyntheticGradient] = {}  # the last: making it takes a while
 
 
 def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
     """Seconds, seconds by phase and bytes, of every step after the warm-up."""
-    gradient = _gradient(case["n"], rank, case["seed"])
+    gradient = _gradient(case["n"], rank, case["seed"], torch.device(case["device"]))
     method = _method(case["recipe"], case["density"], case["seed"])
     try:
         for _ in range(case["warmup"]):
@@ -67,13 +68,21 @@ def _timed(method: Method, grad: Tensor) -> dict[str, Any]:
     """One step, which all ranks begin together."""
     before = dict(method.seconds)
     dist.barrier()
+    _wait_for(grad)
     written, started = bytes_written(), time.perf_counter()
     method.step(grad)
+    _wait_for(grad)
     took = time.perf_counter() - started
     written_after = bytes_written()
     phases = {phase: s - before.get(phase, 0.0) for phase, s in method.seconds.items()}
     socket_bytes = None if written is None else (written_after or 0) - written
     return {"seconds": took, "phases": phases, "socket_bytes": socket_bytes}
+
+
+def _wait_for(grad: Tensor) -> None:
+    """Until its device is done."""
+    if grad.is_cuda:
+        torch.cuda.synchronize(grad.device)
 
 
 def _selected(method: Method) -> Message:
@@ -88,8 +97,8 @@ def _selected(method: Method) -> Message:
     }
 
 
-def _gradient(n: int, rank: int, seed: int) -> SyntheticGradient:
-    if (n, seed) not in _gradients:
+def _gradient(n: int, rank: int, seed: int, device: torch.device) -> SyntheticGradient:
+    if (n, seed, device) not in _gradients:
         _gradients.clear()
-        _gradients[n, seed] = SyntheticGradient(n, rank, seed)
-    return _gradients[n, seed]
+        _gradients[n, seed, device] = SyntheticGradient(n, rank, seed, device)
+    return _gradients[n, seed, device]

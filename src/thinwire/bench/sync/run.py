@@ -16,7 +16,7 @@ from statistics import fmean, median
 import thinwire as tw
 from thinwire.bench.limits import refuse_links, refuse_workers_in_memory
 from thinwire.bench.peers import BASELINE, PEERS, takes_density
-from thinwire.bench.runner import Answers, Place, in_words, measure_cases, setting_of
+from thinwire.bench.runner import Answers, Device, Place, in_words, measure_cases, setting_of
 from thinwire.bench.timing import Spread, Watcher
 from thinwire.cookbook import at_density
 from thinwire.errors import ThinwireError
@@ -44,6 +44,8 @@ class Settings:
     warmup: int = 2
     seed: int = 0
     check: Check = "refuse"
+    device: Device = "cpu"
+    budget_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,11 @@ def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
             "steps": settings.steps,
             "warmup": settings.warmup,
             "seed": settings.seed,
+            "device": settings.device,
         }
 
     cases = plan(settings)
-    place = Place(settings.nodes, settings.check)
+    place = Place(settings.nodes, settings.check, settings.device, settings.budget_s)
     return measure_cases(TARGET, cases, order, add, watcher, place)
 
 
@@ -118,6 +121,7 @@ def _row(case: Case, settings: Settings, answers: Answers) -> Row:
     return {
         **setting_of(case, answers.lab),
         "n": case.n,
+        "device": settings.device,
         "k": _mean_or_none([answer["k"] for answer in answers.ranks]),
         "seconds": times.median,
         "seconds_min": times.low,

@@ -8,6 +8,7 @@ from thinwire.report.charts.palette import looks
 from thinwire.report.figures.codecs import codec_figures
 from thinwire.report.figures.kernels import kernel_figures
 from thinwire.report.figures.scaling import simulate_figures, sync_figures
+from thinwire.report.figures.steps import steps_figures, timeline_figures
 from thinwire.report.figures.train import train_figures
 from thinwire.report.kinds import Kind
 from thinwire.results.file import Row
@@ -15,6 +16,8 @@ from thinwire.results.file import Row
 _FIGURES = {
     "sync": sync_figures,
     "train": train_figures,
+    "steps": steps_figures,
+    "timeline": timeline_figures,
     "simulate": simulate_figures,
     "kernels": kernel_figures,
     "codecs": codec_figures,
