@@ -12,9 +12,12 @@ from torch import Tensor
 
 from thinwire.codec import CountSketch, Pair
 from thinwire.collective import AllGather, Dense
+from thinwire.collective._run import mean_of, run_exchange
 from thinwire.collective.oktopk.xi import xi
-from thinwire.errors import RecipeError, exchange_named
+from thinwire.errors import RecipeError
 from thinwire.feedback import NoFeedback, Residual
+from thinwire.kernels.lazy_sum import LazySum
+from thinwire.kernels.max_abs import max_abs
 from thinwire.schedule import WarmUp
 from thinwire.settings import check_choice, check_integer
 from thinwire.sparsify import Everything, TopK
@@ -25,7 +28,6 @@ from thinwire.types import (
     Collective,
     ExchangeContext,
     Feedback,
-    Reduced,
     Selection,
     Sparse,
     Sparsifier,
@@ -111,6 +113,21 @@ class Pipeline:
         """The pipelines that a unit may go through: this one, or those that `Auto` chooses from."""
         return (self,)
 
+    @property
+    def joins(self) -> bool:
+        """Whether tensors that are selected from apart, and small ones, may share a payload."""
+        codec_joins = self.codec is None or (isinstance(self.codec, Codec) and self.codec.joins)
+        return self.sparsifier.joins and self.collective.joins and codec_joins
+
+    def is_steady(self, device: torch.device) -> bool:
+        """Whether a step on this device goes from gradient to update without asking the host."""
+        if device.type != "cuda" or self.monitor_xi or not self.collective.is_steady(self.codec):
+            return False
+        if isinstance(self.sparsifier, Everything):
+            lazy = isinstance(self.feedback, NoFeedback) or self.feedback.adds_lazily
+            return isinstance(self.collective, Dense) and lazy
+        return self.feedback.adds_lazily and self.sparsifier.is_steady(device)
+
     def to_dict(self) -> dict[str, Any]:
         """A dict that `thinwire.recipe` turns into an equal pipeline; JSON and YAML can hold it."""
         written: dict[str, Any] = {
@@ -132,9 +149,20 @@ class Pipeline:
         """The state before the first step."""
         return {
             "feedback": self.feedback.init(spec),
-            "sparsifier": self.sparsifier.init(spec),
+            "sparsifier": self._selecting_state(spec),
             "collective": {},
         }
+
+    def _selecting_state(self, spec: TensorSpec) -> State:
+        """The sparsifier's, with a row for each tensor that has a selection of its own."""
+        if spec.layout is None or not spec.layout.each:
+            return self.sparsifier.init(spec)
+        states = [
+            self.sparsifier.init(TensorSpec(name, end - start, spec.dtype, spec.device))
+            for name, start, end, past in spec.layout.parts()
+            if not past
+        ]
+        return {key: torch.stack([state[key] for state in states]) for key in states[0]}
 
     def no_state(self) -> PipelineState:
         """The state of a rank that leaves the selecting to another."""
@@ -158,15 +186,29 @@ class Pipeline:
         """
         clear = _holds_update(grad) and grad.device.type == "cpu" and not self._watches(ctx)
         with ctx.phase("select"):
-            lazy = self.feedback.lazy_sum(grad, state["feedback"], clear)
+            lazy = self.feedback.lazy_sum(grad, state["feedback"], clear, ctx.bad)
             if lazy is not None:
-                selection = self.sparsifier.select_from(lazy, state["sparsifier"], ctx)
-                return Prepared(lazy.dense(), selection, clear)
+                return self._select(lazy, clear, state, ctx)
         with ctx.phase("feedback"):
             x = self.feedback.before(grad, state["feedback"])
             x = x.to(accumulator(grad.dtype))
         with ctx.phase("select"):
-            return Prepared(x, self.sparsifier.select(x, state["sparsifier"], ctx))
+            return self._select(LazySum(x), False, state, ctx)
+
+    def _select(
+        self, x: LazySum, cleared: bool, state: PipelineState, ctx: StepContext
+    ) -> "Prepared":
+        """Choose, and mark the choice of a rank whose gradient was not finite.
+
+        The mark is a NaN in its first value, which every rank finds in what it gets.
+        """
+        apart = ctx.layout is not None and not ctx.layout.is_plain
+        select = self.sparsifier.select_parts if apart else self.sparsifier.select_from
+        selection = select(x, state["sparsifier"], ctx)
+        if ctx.bad is not None and isinstance(selection, Sparse):
+            first = selection.values.view(-1)[:1]
+            first.masked_fill_(ctx.bad > 0, torch.nan)
+        return Prepared(x.dense(), selection, cleared)
 
     def complete(
         self,
@@ -180,22 +222,29 @@ class Pipeline:
 
         The mean is over as many `gradients`, where these are not one from each rank.
         """
+        gradients = gradients or ctx.comm.size
         watched = (prepared.x.clone(), grad.clone()) if self._watches(ctx) else None
         exchange = ExchangeContext.of(
             ctx,
             out=grad if _holds_update(grad) else None,
             cleared=prepared.cleared,
             memory=state["collective"],
-            source=prepared.x if self.collective.sends_selection else None,
+            source=prepared.x if self._sends_source else None,
             selected_density=self.sparsifier.density,
+            gradients=gradients,
+            settles=not isinstance(self.feedback, NoFeedback),
         )
         reduced = run_exchange(self.collective, prepared.selection, self.codec, exchange)
         if watched is not None:
             k = exchange.pruned_count(grad.numel(), self.collective.density)
             measured = xi(*watched, reduced.total, k, ctx.comm)
             state["collective"]["xi"] = torch.tensor(measured, dtype=torch.float64)
+        if ctx.steady and not isinstance(prepared.selection, Sparse):
+            # Nobody looked at the gradients; what is not finite is still so in the sum.
+            assert isinstance(reduced.total, Tensor)
+            ctx.later(~max_abs(reduced.total).isfinite(), ctx.note_bad)
         with ctx.phase("feedback"):
-            mean = _mean_of(reduced, grad.numel(), gradients or ctx.comm.size, exchange)
+            mean = mean_of(reduced, grad.numel(), gradients, exchange)
             update = self.feedback.after(prepared.x, reduced, mean, state["feedback"])
             if update.data_ptr() != grad.data_ptr():
                 grad.copy_(update)
@@ -227,6 +276,10 @@ class Pipeline:
         rounds = isinstance(codec, Codec) and not codec.lossless
         return collective, codec if fits and not rounds else _PLAIN[collective.takes]
 
+    @property
+    def _sends_source(self) -> bool:
+        return self.collective.sends_selection and not self.sparsifier.scales
+
     def _watches(self, ctx: StepContext) -> bool:
         """Whether ξ is measured in this step."""
         return self.monitor_xi > 0 and ctx.step % self.monitor_xi == 0
@@ -244,33 +297,9 @@ class Prepared:
     cleared: bool = False
 
 
-def run_exchange(
-    collective: Collective, s: Selection, codec: AnyCodec, ctx: ExchangeContext
-) -> Reduced:
-    """The exchange; where it breaks off, the error says of which collective, tensor and step."""
-    with exchange_named(type(collective).__name__, ctx.tensor, ctx.step):
-        return collective.exchange(s, codec, ctx)
-
-
 def _holds_update(grad: Tensor) -> bool:
     """Whether the dense total may be built where the gradient lies."""
     return grad.dtype == accumulator(grad.dtype)
 
 
-def _mean_of(reduced: Reduced, numel: int, gradients: int, ctx: ExchangeContext) -> Tensor:
-    """The dense mean. Reads no more of the total than can be non-zero."""
-    total = reduced.total
-    if isinstance(total, Sparse):
-        shares = Sparse(total.indices, total.values / gradients, total.numel, total.ordered)
-        return shares.add_to(ctx.output(numel, total.values))
-    if gradients == 1:
-        return total
-    if reduced.support is None or reduced.support.numel() * _SCATTER_COST > numel:
-        return total.div_(gradients)
-    # Indices may repeat; all repeats write the same quotient.
-    total[reduced.support] = total[reduced.support] / gradients
-    return total
-
-
-_SCATTER_COST = 200  # an indexed element costs as much as so many in a row (25.6 M floats, CPU)
 _PLAIN: dict[CodecKind, AnyCodec] = {"bytes": Pair(), "linear": CountSketch(), "none": None}

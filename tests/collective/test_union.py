@@ -55,7 +55,7 @@ def bound(case, block, size, itemsize):
     touched = torch.zeros(-(-case.numel // block), dtype=torch.bool)
     for rank in range(size):
         touched[laws.dense_of(case.selection(rank, size)).nonzero().flatten() // block] = True
-    bitmap = (size - 1) * (-(-touched.numel() // 8) + 8)
+    bitmap = (size - 1) * -(-touched.numel() // 8)
     return bitmap + 2 * (size - 1) * int(touched.sum()) * block * itemsize // size
 
 

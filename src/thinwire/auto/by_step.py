@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 
-from thinwire.auto import Auto
+from thinwire.auto import FLUSH, Auto
 from thinwire.auto.chooser import Choice, Chooser
 from thinwire.auto.rules import DENSE
 from thinwire.auto.selective import CostChooser
 from thinwire.auto.trials import TrialChooser
 from thinwire.comm import GroupCommunicator, Nodes
+from thinwire.feedback import Residual
 from thinwire.pipeline import Pipeline
 from thinwire.units.clock import StepClock
 from thinwire.units.unit import Unit
@@ -78,7 +79,8 @@ class Choosers:
     ) -> Pipeline:
         """What a new unit begins with; `past` if it is not compressed."""
         if self._now is None:
-            return past or self.pipeline
+            flushes = past is not None and isinstance(self.pipeline.feedback, Residual) and waits
+            return FLUSH if flushes else past or self.pipeline
         return self._now.first_pipeline(names, past, waits)
 
     def assign(self, unit: Unit, past: Pipeline | None = None) -> None:

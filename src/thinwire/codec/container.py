@@ -6,7 +6,7 @@ All fields are little-endian.
          0     4  magic "THIN"
          4     2  version, 1
          6     1  flags: 1 dense (a plain tensor, no index part), 2 ordered (ascending indices),
-                  4 rows (the values are two-dimensional)
+                  4 rows (the values are two-dimensional), 8 padded (the last indices may be none)
          7     1  dtype of the values: 1 float32, 2 float64
          8     2  index codec id
         10     2  value codec id
@@ -26,12 +26,13 @@ word. Whether `count` fits the parts is for the codecs to check: only they know 
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from thinwire.errors import WireFormatError
-from thinwire.kernels.checksum import checksum
+from thinwire.kernels.checksum import checksum, checksum_rows
 from thinwire.rng import as_signed
 
 MAGIC = b"THIN"
@@ -42,7 +43,7 @@ DTYPES = {1: torch.float32, 2: torch.float64}
 _DTYPE_CODES = {dtype: code for code, dtype in DTYPES.items()}
 _LAYOUT = struct.Struct("<4sHBBHHIQQQQ")  # everything but the checksum, which is the last word
 _HEADER_WORDS = HEADER_BYTES // 8
-_DENSE, _ORDERED, _ROWS = 1, 2, 4
+_DENSE, _ORDERED, _ROWS, _PADDED = 1, 2, 4, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Header:
     dense: bool = False
     ordered: bool = True
     two_dimensional: bool = False
+    padded: bool = False
 
     @property
     def rows(self) -> int:
@@ -88,11 +90,27 @@ def pack(header: Header, index_part: Tensor, value_part: Tensor) -> Tensor:
         wire[start:end] = 0
 
     words = wire.view(torch.int64)
-    front = _front_words(header, index_part.numel(), value_part.numel())
+    front, front_sum = _front(header, index_part.numel(), value_part.numel(), wire.device)
     sealed = words[_HEADER_WORDS - 1 :]
-    words[: _HEADER_WORDS - 1].copy_(front, non_blocking=True)
-    sealed[0] = checksum(sealed[1:], first=_HEADER_WORDS) + int(checksum(front))
+    words[: _HEADER_WORDS - 1].copy_(front)
+    torch.add(checksum(sealed[1:], first=_HEADER_WORDS), front_sum, out=sealed[0])
     return wire
+
+
+def unpack_rows(
+    wires: Tensor, header: Header, index_bytes: int, value_bytes: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The index and value parts of wires of one length, one in each row, and (0-D, bool) whether
+    all are as `pack` makes them of this header. Asks the host nothing.
+    """
+    value_start = _aligned(HEADER_BYTES + index_bytes)
+    words = wires.view(torch.int64)
+    front, front_sum = _front(header, index_bytes, value_bytes, wires.device)
+    sums = checksum_rows(words[:, _HEADER_WORDS:], first=_HEADER_WORDS) + front_sum
+    sealed = (words[:, _HEADER_WORDS - 1] == sums).all()
+    sound = sealed & (words[:, : _HEADER_WORDS - 1] == front).all()
+    index_parts = wires[:, HEADER_BYTES : HEADER_BYTES + index_bytes]
+    return index_parts, wires[:, value_start : value_start + value_bytes], sound
 
 
 def unpack(wire: Tensor) -> Message:
@@ -136,8 +154,8 @@ def unpack(wire: Tensor) -> Message:
     for start, end in _padding(index_end, value_end):
         if any(padding := wire[start:end].tolist()):
             raise WireFormatError(f"padding must be zero, found {padding}")
-    if flags & ~(_DENSE | _ORDERED | _ROWS):
-        raise WireFormatError(f"flags must be a sum of 1, 2 and 4, found {flags:#x}")
+    if flags & ~(_DENSE | _ORDERED | _ROWS | _PADDED):
+        raise WireFormatError(f"flags must be a sum of 1, 2, 4 and 8, found {flags:#x}")
     if dtype not in DTYPES:
         raise WireFormatError(f"dtype must be one of {sorted(DTYPES)}, found {dtype}")
     header = Header(
@@ -150,6 +168,7 @@ def unpack(wire: Tensor) -> Message:
         dense=bool(flags & _DENSE),
         ordered=bool(flags & _ORDERED),
         two_dimensional=bool(flags & _ROWS),
+        padded=bool(flags & _PADDED),
     )
     _check_shape(header)
     if header.dense and sizes[0]:
@@ -169,15 +188,30 @@ def _check_shape(header: Header) -> None:
             f"flags say dense, found count {h.count} of {h.numel}, ordered={h.ordered}, "
             f"two_dimensional={h.two_dimensional}"
         )
+    if h.padded and (not h.ordered or h.dense or h.two_dimensional):
+        raise WireFormatError("flags say padded, which only ordered elements may be")
     if h.count > h.rows:
         raise WireFormatError(
             f"count must be at most {h.rows}, the rows there are; found {h.count}"
         )
 
 
+@lru_cache(maxsize=4096)
+def _front(
+    header: Header, index_bytes: int, value_bytes: int, device: torch.device
+) -> tuple[Tensor, int]:
+    """The header up to its checksum, on the device, and its share of the checksum.
+
+    Kept, since bringing it to a GPU makes the host wait, and a unit's header seldom changes.
+    """
+    front = _front_words(header, index_bytes, value_bytes)
+    return front.to(device), int(checksum(front))
+
+
 def _front_words(header: Header, index_bytes: int, value_bytes: int) -> Tensor:
     """The header up to its checksum, on the host."""
     flags = _DENSE * header.dense | _ORDERED * header.ordered | _ROWS * header.two_dimensional
+    flags |= _PADDED * header.padded
     front = _LAYOUT.pack(
         MAGIC, VERSION, flags, _DTYPE_CODES[header.dtype], header.index_id, header.value_id,
         header.width, header.numel, header.count, index_bytes, value_bytes,

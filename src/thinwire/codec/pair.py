@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.codec.container import DTYPES, Header, Message, pack, unpack
+from thinwire.codec.container import DTYPES, Header, Message, pack, unpack, unpack_rows
 from thinwire.codec.index.raw import RawIndex
 from thinwire.codec.value.raw import RawValue
 from thinwire.errors import RecipeError, WireFormatError
@@ -38,6 +38,16 @@ class Pair(Codec):
         """Whether the index codec is lossless."""
         return self.index.lossless
 
+    @property
+    def joins(self) -> bool:
+        """Whether each value is rounded by itself, whatever tensor it is of."""
+        return self.index.lossless and self.value.steady
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether both halves are."""
+        return self.index.steady and self.value.steady
+
     def to_dict(self) -> dict[str, Any]:
         """Both halves."""
         return {"index": self.index.to_dict(), "value": self.value.to_dict()}
@@ -50,6 +60,7 @@ class Pair(Codec):
                 f"values must be float32 or float64 to be encoded, not {values.dtype}"
             )
         if isinstance(s, Sparse):
+            s = s if self.is_steady else s.trimmed()
             if s.count != len(values):
                 raise RecipeError(f"{s.count} indices do not fit values of {tuple(values.shape)}")
             index_part, s = self._encode_indices(s, ctx)
@@ -70,6 +81,24 @@ class Pair(Codec):
                 f"({self.value.name}), found {h.index_id} and {h.value_id}"
             )
         return open_message(message, self.index, self.value)
+
+    def decode_rows(
+        self, wires: Tensor, like: Sparse, ctx: ExchangeContext
+    ) -> tuple[Tensor, Tensor]:
+        """Indices and values of the wires, one in each row."""
+        index_bytes, value_bytes = self._part_sizes(like)
+        parts = unpack_rows(wires, self._header(like), index_bytes, value_bytes)
+        index_parts, value_parts, sealed = parts
+        indices, ascending = self.index.decode_rows(index_parts, like.count, like.rows)
+        values = self.value.decode(value_parts, like.count, like.values.dtype)
+        ctx.later(sealed & ascending, _refuse_unsound)
+        return indices, values
+
+    def _part_sizes(self, like: Sparse) -> tuple[int, int]:
+        """Bytes of the two parts of a selection of this size."""
+        return self.index.size(like.count, like.rows), self.value.size(
+            like.count, like.values.dtype
+        )
 
     def _encode_indices(self, s: Sparse, ctx: ExchangeContext) -> tuple[Tensor, Sparse]:
         """The index part, and the elements that a receiver takes it for."""
@@ -93,6 +122,7 @@ class Pair(Codec):
             width=s.width,
             ordered=s.ordered,
             two_dimensional=s.values.dim() == 2,
+            padded=s.padded,
         )
 
 
@@ -103,6 +133,8 @@ def open_message(message: Message, index: IndexCodec, value: ValueCodec) -> Sele
     values = value.decode(message.value_part, h.count * h.width, h.dtype)
     if h.dense:
         return values
+    if h.padded:
+        return _open_padded(message, index, values)
     indices = index.decode(message.index_part, h.count, h.rows)
     if h.ordered and not bool((indices[1:] > indices[:-1]).all()):
         raise WireFormatError("flags say ordered, found indices that are not ascending")
@@ -111,6 +143,20 @@ def open_message(message: Message, index: IndexCodec, value: ValueCodec) -> Sele
     if h.two_dimensional:
         values = values.view(h.count, h.width)
     return Sparse(indices, values, h.numel, h.ordered)
+
+
+def _open_padded(message: Message, index: IndexCodec, values: Tensor) -> Sparse:
+    h = message.header
+    if not index.steady:
+        raise WireFormatError(f"flags say padded, which {index!r} never makes")
+    indices, sound = index.decode_rows(message.index_part[None], h.count, h.rows)
+    _refuse_unsound(bool(sound))
+    return Sparse(indices[0], values, h.numel, padded=True).trimmed()
+
+
+def _refuse_unsound(sound: int) -> None:
+    if not sound:
+        raise WireFormatError("some rank's payload is damaged, or not what this step expects")
 
 
 def _at(support: Tensor, s: Sparse, dense: Tensor | None) -> Sparse:

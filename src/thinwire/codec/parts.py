@@ -12,5 +12,5 @@ def as_bytes(tensor: Tensor) -> Tensor:
 
 def expect_bytes(part: Tensor, expected: int, what: str) -> None:
     """Refuse a part of any other length; call it before allocating what the header asks for."""
-    if part.numel() != expected:
-        raise WireFormatError(f"{what} take {expected} bytes, found {part.numel()} bytes")
+    if part.shape[-1] != expected:
+        raise WireFormatError(f"{what} take {expected} bytes, found {part.shape[-1]} bytes")

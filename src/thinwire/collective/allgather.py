@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinwire.kernels.batched_decode import decode_sum
+from thinwire.kernels.batched_decode import decode_sum, decode_sum_rows
 from thinwire.kernels.merge import merge_all
 from thinwire.kernels.region_reduce import region_reduce
 from thinwire.types import AnyCodec, Codec, Collective, ExchangeContext, Reduced, Selection, Sparse
@@ -28,9 +28,15 @@ class AllGather(Collective):
     batched: bool = True
 
     sends_selection = True  # as it was made: no partial sums, no regions
+    joins = True
+
+    def is_steady(self, codec: AnyCodec) -> bool:
+        return self.batched and isinstance(codec, Codec) and codec.is_steady
 
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)
+        if ctx.steady and isinstance(s, Sparse):
+            return _exchange_equal(s, codec, ctx)
         with ctx.phase("encode"):
             wire = codec.encode(s, ctx)
         with ctx.phase("exchange"):
@@ -64,3 +70,19 @@ class AllGather(Collective):
         for part in parts:
             part.add_to(total)
         return total, support
+
+
+def _exchange_equal(s: Sparse, codec: Codec, ctx: ExchangeContext) -> Reduced:
+    """All ranks' payloads are of one size: they are gathered, checked and added up at once."""
+    with ctx.phase("encode"):
+        wire = codec.encode(s, ctx)
+    with ctx.phase("exchange"):
+        wires = ctx.comm.all_gather_equal(wire)
+    with ctx.phase("decode"):
+        indices, values = codec.decode_rows(wires, s, ctx)
+        ctx.later(values[:, 0].isnan().any(), ctx.note_bad)
+        mean = ctx.output(s.numel, values, zeroed=False)
+        decode_sum_rows(indices, values, mean, 1 / ctx.gradients)
+        me = ctx.comm.rank
+        delivered = Sparse(indices[me], values[me], s.numel, padded=s.padded)
+        return Reduced(mean, delivered, is_mean=True)

@@ -38,6 +38,9 @@ class Dense(Collective):
         """The same in the tensor's own dtype."""
         return Dense()
 
+    def is_steady(self, codec: AnyCodec) -> bool:
+        return True
+
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         x = dense_of(s)
         wire_dtype = WIRE_DTYPES[self.dtype]
@@ -47,10 +50,19 @@ class Dense(Collective):
             else:
                 kind = torch.finfo(wire_dtype)
                 most = kind.max / ctx.comm.size * (1 - kind.eps)  # rounded up, P of it still fit
-                wire = (x / ctx.comm.size).clamp_(-most, most).to(wire_dtype)
-        delivered = s if wire_dtype is None else wire.to(x.dtype).mul_(ctx.comm.size)
+                wire = torch.empty_like(x, dtype=wire_dtype)
+                torch.div(x, ctx.comm.size, out=wire).clamp_(-most, most)
+            delivered: Selection = s
+            if wire_dtype is not None and ctx.settles:
+                delivered = wire.to(x.dtype).mul_(ctx.comm.size)
+            if ctx.settles and ctx.bad is not None:
+                wire[:1].masked_fill_(ctx.bad > 0, torch.nan)  # as `Pipeline` marks a selection
         with ctx.phase("exchange"):
             ctx.comm.all_reduce(wire)
         with ctx.phase("decode"):
-            total = wire if wire_dtype is None else wire.to(x.dtype).mul_(ctx.comm.size)
-        return Reduced(total, delivered)
+            if wire_dtype is None:
+                return Reduced(wire, delivered)
+            mean = ctx.output(x.numel(), x, zeroed=False).copy_(wire)
+            if ctx.gradients != ctx.comm.size:
+                mean.mul_(ctx.comm.size / ctx.gradients)
+            return Reduced(mean, delivered, is_mean=True)

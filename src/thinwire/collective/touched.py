@@ -100,12 +100,26 @@ def _touched_by_any(mine: Tensor, blocks: int, ctx: ExchangeContext) -> Tensor:
     with ctx.phase("encode"):
         bitmap = pack_bits(flags, 1)
     with ctx.phase("exchange"):
-        bitmaps = comm.all_gather(bitmap)
+        bitmaps = comm.all_gather_equal(bitmap)
     with ctx.phase("decode"):
-        union = bitmaps[0].clone()
-        for other in bitmaps[1:]:
-            union |= other
-        return unpack_bits(union, blocks, 1).nonzero().flatten()
+        return union_of(bitmaps, blocks).nonzero().flatten()
+
+
+def bits_of(s: Sparse, block: int) -> Tensor:
+    """One bit for each block, set where `s`, which may be padded, has an element; as bytes."""
+    blocks = block_count(s.numel, block)
+    flags = torch.zeros(blocks + 1, dtype=torch.int32, device=s.indices.device)
+    flags.index_fill_(0, (s.indices // block).clamp_(max=blocks), 1)
+    return pack_bits(flags[:blocks], 1)
+
+
+def union_of(bitmaps: Tensor, blocks: int) -> Tensor:
+    """For each block 1 if it is set in any row, else 0."""
+    union = bitmaps[0]
+    for other in bitmaps[1:]:
+        union = union | other
+    # All bits, since looking at the spare ones would make the host wait.
+    return unpack_bits(union, 8 * union.numel(), 1)[:blocks]
 
 
 def _list_dtype(blocks: int) -> torch.dtype:

@@ -1,14 +1,20 @@
 """Union allreduce: agree on which blocks anyone touches, then one dense allreduce over these."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
-from thinwire.collective._blocks import total_of
+from thinwire.collective._blocks import block_count, total_of
 from thinwire.collective.dense import Dense
-from thinwire.collective.touched import agree
+from thinwire.collective.touched import agree, bits_of, union_of
+from thinwire.kernels.blocks import block_elements, gather_blocks, scatter_blocks
 from thinwire.settings import check_integer
-from thinwire.types import AnyCodec, Collective, ExchangeContext, Reduced, Selection
+from thinwire.types import AnyCodec, Collective, ExchangeContext, Reduced, Selection, Sparse
+
+ROOM = 1.15  # times the last step's union: it changes slowly
+SPARE_ROOM = 16  # blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,12 @@ class UnionAllReduce(Collective):
     many blocks, the list of its own), and 2·(P-1)/P of the union's values, so when the union is
     everything it is dense allreduce and a bitmap. Lossless for what was selected with "fp32";
     "fp16" and "bf16" round as in `Dense`.
+
+    A block that any rank chose travels from all ranks, with what each of them has there: the
+    allreduce carries it anyway.
+
+    On a GPU nobody asks how large the union is. There is room for `ROOM` times the last step's;
+    the blocks that find none are the last ones, and stay in the residuals.
     """
 
     name = "union"
@@ -28,6 +40,8 @@ class UnionAllReduce(Collective):
     dtype: str = "fp32"
 
     takes = "none"
+    sends_selection = True
+    joins = True
 
     def __post_init__(self) -> None:
         check_integer("block", self.block, 1)
@@ -37,8 +51,15 @@ class UnionAllReduce(Collective):
         """The same in the tensor's own dtype."""
         return UnionAllReduce(self.block)
 
+    def is_steady(self, codec: AnyCodec) -> bool:
+        return True
+
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
+        if ctx.steady and isinstance(s, Sparse) and ctx.source is not None:
+            return self._exchange_steady(s, ctx.source, ctx)
         union = agree(s, self.block, ctx)
+        if ctx.source is not None:
+            return self._exchange_blocks(ctx.source, union.blocks, ctx)
         with ctx.phase("encode"):
             values = union.placed.to_dense()
         reduced = Dense(self.dtype).exchange(values, None, ctx)
@@ -48,3 +69,50 @@ class UnionAllReduce(Collective):
             # Zeros stay zeros on the wire, so nothing is delivered beside what was selected.
             delivered = union.share(reduced.delivered)
             return Reduced(total_of(union.total(reduced.total), union.own.numel, ctx), delivered)
+
+    def _exchange_steady(self, s: Sparse, source: Tensor, ctx: ExchangeContext) -> Reduced:
+        """Bitmaps are gathered; the union's blocks are listed on the device, as far as there is
+        room, and padding behind them."""
+        everything = block_count(s.numel, self.block)
+        with ctx.phase("encode"):
+            bitmap = bits_of(s, self.block)
+        with ctx.phase("exchange"):
+            bitmaps = ctx.comm.all_gather_equal(bitmap)
+        with ctx.phase("encode"):
+            touched = union_of(bitmaps, everything)
+            place = touched.cumsum(0)
+            room = self._room(s, everything, ctx)
+            ctx.later(place[-1], lambda count: _remember(count, ctx))
+            # What has no place goes behind the last one, again and again.
+            slot = torch.where((touched > 0) & (place <= room), place - 1, room)
+            blocks = slot.new_full((room + 1,), everything)
+            blocks.scatter_(0, slot, torch.arange(everything, device=slot.device))
+        return self._exchange_blocks(source, blocks[:room], ctx)
+
+    def _room(self, s: Sparse, everything: int, ctx: ExchangeContext) -> int:
+        """For how many blocks: the same number on every rank."""
+        if "blocks" in ctx.memory:
+            expected = math.ceil(ROOM * int(ctx.memory["blocks"])) + SPARE_ROOM
+        else:
+            expected = ctx.comm.size * (s.count // self.block + 1)
+        return min(everything, expected)
+
+    def _exchange_blocks(self, source: Tensor, blocks: Tensor, ctx: ExchangeContext) -> Reduced:
+        """The sum of all that the ranks have in these blocks, behind which there may be padding."""
+        numel = source.numel()
+        with ctx.phase("encode"):
+            values = gather_blocks(source, blocks, self.block)
+        reduced = Dense(self.dtype).exchange(values, None, replace(ctx, out=None))
+        assert isinstance(reduced.total, Tensor) and isinstance(reduced.delivered, Tensor)
+        with ctx.phase("decode"):
+            mean = reduced.total if reduced.is_mean else reduced.total.div_(ctx.gradients)
+            ctx.later(mean[:1].isnan().any(), ctx.note_bad)
+            out = ctx.output(numel, mean, zeroed=False)
+            indices = block_elements(blocks, self.block, numel)
+            padded = ctx.steady or numel % self.block > 0
+            delivered = Sparse(indices, reduced.delivered, numel, padded=padded)
+            return Reduced(scatter_blocks(mean, blocks, self.block, out), delivered, is_mean=True)
+
+
+def _remember(count: int, ctx: ExchangeContext) -> None:
+    ctx.memory["blocks"] = torch.tensor(count)

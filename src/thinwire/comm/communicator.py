@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from thinwire.comm.groups import own_group, timeout_of
+from thinwire.comm.groups import DEFAULT_TIMEOUT, abort, own_group, timeout_of
 from thinwire.comm.messages import (
     LENGTH,
     Traffic,
@@ -57,7 +57,7 @@ class GroupCommunicator:
         self.timed: Callable[[], AbstractContextManager[None]] = nullcontext  # around every wait
         self._payload_group: dist.ProcessGroup | None = None
         self._meta_group: dist.ProcessGroup | None = None
-        self.rank, self.size, self.backend = 0, 1, "none"
+        self.rank, self.size, self.backend, self.timeout = 0, 1, "none", DEFAULT_TIMEOUT
         if not dist.is_initialized():
             return
         members = range(dist.get_world_size(group)) if members is None else members
@@ -68,13 +68,13 @@ class GroupCommunicator:
         everyone = dist.get_process_group_ranks(group)
         ranks = [everyone[member] for member in members]
 
-        timeout = timeout or timeout_of(group)
+        self.timeout = timeout or timeout_of(group)
         with self._named("set-up"):
-            self._meta_group = own_group(ranks, self.rank, "gloo", timeout)
+            self._meta_group = own_group(ranks, self.rank, "gloo", self.timeout)
             self._payload_group = (
                 self._meta_group
                 if self.backend == "gloo"
-                else own_group(ranks, self.rank, self.backend, timeout)
+                else own_group(ranks, self.rank, self.backend, self.timeout)
             )
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
@@ -109,6 +109,34 @@ class GroupCommunicator:
         arrived = self.exchange_sized(dict.fromkeys(others, wire), others, tensor.device)
         parts = arrived | {self.rank: wire}
         return [parts[r].view(tensor.dtype) for r in range(self.size)]
+
+    def all_gather_equal(self, tensor: Tensor) -> Tensor:
+        if self.size == 1:
+            return tensor[None]
+        if self.backend == "gloo":
+            everyone = {r: torch.empty_like(tensor) for r in self._others()}
+            self.exchange(dict.fromkeys(everyone, tensor), everyone)
+            return torch.stack([everyone.get(r, tensor) for r in range(self.size)])
+        rows = tensor.new_empty(self.size, tensor.numel())
+        with self._named("allgather"):
+            dist.all_gather_into_tensor(rows, tensor, group=self._payload_group)
+        self.traffic.count(*[tensor.nbytes * (self.size - 1)] * 2)
+        return rows
+
+    def all_to_all_equal(self, rows: Tensor) -> Tensor:
+        if self.size == 1:
+            return rows
+        arrived = torch.empty_like(rows)
+        if self.backend == "gloo":
+            self.exchange(
+                {r: rows[r] for r in self._others()}, {r: arrived[r] for r in self._others()}
+            )
+            arrived[self.rank] = rows[self.rank]
+            return arrived
+        with self._named("all-to-all"):
+            dist.all_to_all_single(arrived, rows, group=self._payload_group)
+        self.traffic.count(*[rows[0].nbytes * (self.size - 1)] * 2)
+        return arrived
 
     def all_gather_meta(self, numbers: list[int]) -> list[list[int]]:
         if self.size == 1:
@@ -190,6 +218,11 @@ class GroupCommunicator:
             lines = "\n".join(f"  rank {r}: {t}" for r, t in enumerate(texts))
             raise DisagreementError(f"ranks disagree on {what}:\n{lines}")
         return [rank for rank, (_, raised) in enumerate(replies) if raised]
+
+    def abort(self) -> None:
+        """Give up what is under way on the devices; nothing can be exchanged any more."""
+        if self._payload_group is not None and self.backend != "gloo":
+            abort(self._payload_group)
 
     def close(self) -> None:
         """Let go of the groups, on all ranks in the same order. Nothing may be in flight."""

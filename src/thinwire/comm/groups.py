@@ -1,5 +1,8 @@
 """Process groups of our own: how they are made, and how long they wait for a peer."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -23,11 +26,48 @@ def own_group(ranks: list[int], rank: int, backend: str, timeout: timedelta) -> 
     serial = store.add(f"thinwire/{members}/{backend}/{rank}", 1)
     name: Any = f"thinwire/{members}/{backend}/{serial}"
     group: dist.ProcessGroup
-    group, _ = c10d._new_process_group_helper(
-        len(ranks), rank, ranks, c10d.Backend(backend), store, name, timeout=timeout
-    )
+    with _own_error_handling():
+        group, _ = c10d._new_process_group_helper(
+            len(ranks),
+            rank,
+            ranks,
+            c10d.Backend(backend),
+            store,
+            name,
+            backend_options=_options(backend, timeout),
+            timeout=timeout,
+        )
     c10d._world.pg_group_ranks[group] = {member: i for i, member in enumerate(ranks)}
     return group
+
+
+def abort(group: dist.ProcessGroup) -> None:
+    """End what a group of NCCL has under way, on this rank alone."""
+    group._get_backend(torch.device("cuda")).abort()
+
+
+def _options(backend: str, timeout: timedelta) -> Any:
+    """NCCL's kernels go before those of the backward pass: others wait for what they bring."""
+    if backend != "nccl":
+        return None
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    options._timeout = timeout
+    return options
+
+
+@contextmanager
+def _own_error_handling() -> Iterator[None]:
+    """NCCL's watchdog ends the process at a timeout; a group of ours raises an error instead."""
+    variable = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+    before = os.environ.get(variable)
+    os.environ[variable] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
 
 
 def timeout_of(group: dist.ProcessGroup | None) -> timedelta:

@@ -51,6 +51,7 @@ class BackwardPass:
         self._unused: set[str] = set()
         self._averaged_rows: dict[str, Tensor] = {}
         self._failure: Exception | None = None
+        self._all_steady = not may_be_unused
         if not at_once:
             synchronizer.choosers.begin_step(("a backward pass",))
 
@@ -70,6 +71,7 @@ class BackwardPass:
                 raise self._failure
             self._run(self._waiting)
         except Exception:
+            self._runner.readback.forget()
             with suppress(ExchangeError):
                 self._runner.finish()  # nothing may stay under way
             raise
@@ -100,6 +102,9 @@ class BackwardPass:
         if self._at_once or self._sync.choosers.grouping.unit == "model":
             self._waiting.update(dense)
             return
+        if self._sync.choosers.grouping.joins:
+            self._run(dense)
+            return
         small = {n: g for n, g in dense.items() if self._sync.roster.is_small(g)}
         self._waiting.update(small)
         self._run({n: g for n, g in dense.items() if n not in small})
@@ -125,13 +130,14 @@ class BackwardPass:
             )
             used = [any(column) for column in zip(*votes, strict=True)]
             self._unused |= {name for name, on in zip(grads, used, strict=True) if not on}
-        bad = non_finite(grads)
+        looked_at_later = self._all_steady and self._sync.is_steady(_device(grads))
+        bad = [] if looked_at_later else non_finite(grads)
         for name in bad:
             values_of(grads[name]).zero_()
         self._bad += bad
 
     def _run(self, grads: Mapping[str, Tensor]) -> None:
-        units = self._sync.roster.units_for(grads)
+        units = self._sync.roster.units_for(grads, whole=not self._at_once)
         if self._at_once:
             self._runner.run_overlapped(units)
             return
@@ -139,6 +145,10 @@ class BackwardPass:
             if self._sync.nonfinite != "raise":
                 unit.remember()
                 self._touched.append(unit)
+            if self._all_steady and self._runner.is_steady(unit):
+                self._runner.run(unit, parts)
+                continue
+            self._all_steady = False
             self._mark(unit, parts)
             with unit.frozen(self._unused):
                 self._runner.run(unit, parts)
@@ -157,6 +167,15 @@ class BackwardPass:
     def _bad_ranks(self) -> list[int]:
         if self._at_once:
             return []  # they agreed before the step
+        found, self._runner.found_bad = self._runner.found_bad, False
+        if self._all_steady and not found:
+            return []
+        if found:
+            self._bad += self._sync.roster.take_bad()
         if self._all_plain and not any(bool(mark.isnan()) for mark in self._marks):
             return []
         return self._sync.comm.agree("the step", "end", flag=bool(self._bad))
+
+
+def _device(grads: Mapping[str, Tensor]) -> torch.device:
+    return next(iter(grads.values())).device

@@ -1,6 +1,6 @@
 """The units of a synchroniser: assembled from gradients, dissolved when tensors are regrouped."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import torch
@@ -34,12 +34,21 @@ class Roster:
         """Whether a tensor is let past the selection, dense and fused with others."""
         return grad.numel() <= self.choosers.grouping.bypass
 
-    def units_for(self, grads: Mapping[str, Tensor]) -> list[tuple[Unit, list[Tensor]]]:
-        """The units of these gradients, large ones first, then the small ones fused."""
+    def units_for(
+        self, grads: Mapping[str, Tensor], whole: bool = False
+    ) -> list[tuple[Unit, list[Tensor]]]:
+        """The units of these gradients, large ones first, then the small ones fused.
+
+        `whole`: they are one bucket, which is not cut. Where tensors may share a payload, those
+        that are selected from apart, and small ones, are one unit.
+        """
+        grouping = self.choosers.grouping
+        if grouping.joins:
+            return self._joint_units(grads, grouping.unit, whole)
         large = {name: grad for name, grad in grads.items() if not self.is_small(grad)}
         small = {name: grad for name, grad in grads.items() if self.is_small(grad)}
         units = []
-        for group in _grouped(large, self.choosers.grouping.unit):
+        for group in _grouped(large, grouping.unit, whole):
             unit = self._unit(group)
             self.choosers.assign(unit)
             units.append((unit, list(group.values())))
@@ -49,6 +58,26 @@ class Roster:
             self.choosers.assign(unit, past)
             units.append((unit, list(group.values())))
         return units
+
+    def _joint_units(
+        self, grads: Mapping[str, Tensor], unit: str, whole: bool
+    ) -> list[tuple[Unit, list[Tensor]]]:
+        units, past = [], dense_pipeline(self.pipeline.feedback)
+        for group in _grouped(grads, "model" if unit == "model" else "bucket", whole):
+            small = {name for name, grad in group.items() if self.is_small(grad)}
+            pipeline = past if len(small) == len(group) else None
+            joint = self._unit(group, pipeline, small)
+            self.choosers.assign(joint, pipeline)
+            units.append((joint, list(group.values())))
+        return units
+
+    def take_bad(self) -> list[str]:
+        """The units whose gradients were not finite on a GPU; from now on they are as new."""
+        flagged = [u for u in self.units.values() if u.bad is not None and bool(u.bad)]
+        for unit in flagged:
+            assert unit.bad is not None
+            unit.bad.zero_()
+        return [unit.spec.name for unit in flagged]
 
     def row_unit(self, name: str, grad: Tensor) -> RowUnit:
         """The unit of a COO gradient."""
@@ -95,16 +124,23 @@ class Roster:
         self._came_from = {}
         self._waits = {name for name, state in saved.items() if "feedback/residual" in state}
 
-    def _unit(self, grads: Mapping[str, Tensor], past: Pipeline | None = None) -> Unit:
+    def _unit(
+        self,
+        grads: Mapping[str, Tensor],
+        pipeline: Pipeline | None = None,
+        past: Set[str] = frozenset(),
+    ) -> Unit:
         key = tuple(grads)
         unit = self.units.get(key)
-        if unit is not None and unit.fits(grads):
+        if unit is not None and unit.fits(grads, past):
             return unit
         for old in [k for k in self.units if not set(k).isdisjoint(key)]:
             self._dissolve(self.units.pop(old))
-        pipeline = self.choosers.first_pipeline(key, past, not self._waits.isdisjoint(key))
+        waits = not self._waits.isdisjoint(key)
+        pipeline = self.choosers.first_pipeline(key, pipeline, waits)
         saved = {n: self._fitting(n, grads[n], pipeline) for n in key if n in self._saved}
-        unit = Unit.assemble(grads, pipeline, saved, self._keeps_state, self.choosers.clock)
+        clock = self.choosers.clock
+        unit = Unit.assemble(grads, pipeline, saved, self._keeps_state, clock, past)
         for name in key:
             self._saved.pop(name, None)
         self.units[key] = unit
@@ -137,7 +173,9 @@ class Roster:
             yield name, self._past.get(name, Cost()) + cost
 
 
-def _grouped(grads: Mapping[str, Tensor], unit: str) -> list[dict[str, Tensor]]:
+def _grouped(
+    grads: Mapping[str, Tensor], unit: str, whole: bool = False
+) -> list[dict[str, Tensor]]:
     """Tensors that share a unit, in order; a unit has one dtype and one device."""
     kinds: dict[tuple[torch.dtype, torch.device], list[dict[str, Tensor]]] = {}
     filled: dict[tuple[torch.dtype, torch.device], int] = {}
@@ -145,7 +183,7 @@ def _grouped(grads: Mapping[str, Tensor], unit: str) -> list[dict[str, Tensor]]:
         kind = (grad.dtype, grad.device)
         groups = kinds.setdefault(kind, [])
         full = filled.get(kind, 0) + grad.nbytes > BUCKET_BYTES
-        if not groups or unit == "tensor" or (unit == "bucket" and full):
+        if not groups or unit == "tensor" or (unit == "bucket" and full and not whole):
             groups.append({})
             filled[kind] = 0
         groups[-1][name] = grad

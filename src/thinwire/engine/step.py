@@ -7,7 +7,9 @@ from functools import partial
 from torch import Tensor
 
 from thinwire.comm import GroupCommunicator, Nodes, Traffic
+from thinwire.engine.lanes import Lanes
 from thinwire.engine.overlap import AsyncAllReduces
+from thinwire.engine.readback import Readback
 from thinwire.engine.thread import OrderedWorker
 from thinwire.types import Selection, Sparse, accumulator
 from thinwire.units.rows import RowUnit, from_coo, to_coo
@@ -23,6 +25,9 @@ class StepRunner:
         self.comm, self.nodes, self.seed = comm, nodes, seed
         self.worker = OrderedWorker()
         self.sums = AsyncAllReduces(comm)
+        self.lanes = Lanes()
+        self.readback = Readback(comm)
+        self.found_bad = False  # some rank's gradient was not finite, in a steady step
 
     @property
     def keeps_state(self) -> bool:
@@ -30,11 +35,22 @@ class StepRunner:
         return self.nodes is None or self.nodes.leads
 
     def run(self, unit: Unit, grads: list[Tensor]) -> None:
-        """One step of one unit in the calling thread. A plain sum is over only after `finish`."""
-        self._begin(unit, grads)()
+        """One step of one unit in the calling thread; it is over only after `finish`."""
+        if self.is_steady(unit):
+            self._run_steadily(unit, grads)
+        else:
+            self._begin(unit, grads)()
+
+    def is_steady(self, unit: Unit) -> bool:
+        """Whether the unit's step asks the host nothing: then it is queued, whoever calls."""
+        return self.nodes is None and unit.pipeline.is_steady(unit.spec.device)
 
     def run_overlapped(self, work: Sequence[tuple[Unit, list[Tensor]]]) -> None:
         """One step of each unit: this thread selects, the worker exchanges, in this order."""
+        if all(self.is_steady(unit) for unit, _ in work):
+            for unit, grads in work:
+                self.run(unit, grads)
+            return
         if len(work) == 1:  # nothing to overlap with, and waking a thread takes time
             self.run(*work[0])
             return
@@ -63,6 +79,8 @@ class StepRunner:
     def finish(self) -> None:
         """Wait for what is still under way."""
         self.sums.finish()
+        self.lanes.join()
+        self.readback.read()
 
     def close(self) -> None:
         """End the worker and let go of the process groups."""
@@ -70,6 +88,25 @@ class StepRunner:
         if self.nodes is not None:
             self.nodes.close()
         self.comm.close()
+
+    def _run_steadily(self, unit: Unit, grads: list[Tensor]) -> None:
+        with self.lanes.lane_of(unit.names, unit.spec.device):
+            flat, before = unit.flatten(grads), self.comm.traffic.now()
+            ctx = unit.context(
+                self.seed,
+                self.comm,
+                steady=True,
+                bad=unit.bad,
+                note_bad=self._note_bad,
+                later=self.readback.later,
+            )
+            prepared = unit.pipeline.prepare(flat, unit.state, ctx)
+            unit.pipeline.complete(prepared, flat, unit.state, ctx)
+            unit.unflatten(flat, grads)
+            self._count(unit, prepared.selection, before)
+
+    def _note_bad(self, found: int) -> None:
+        self.found_bad |= bool(found)
 
     def _begin(self, unit: Unit, grads: list[Tensor]) -> Job:
         """Do what needs no network; what is left goes to the network in one order on all ranks."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -59,6 +60,10 @@ class Synchronizer:
         self.choosers = Choosers(self.pipeline, self.comm, nodes)
         self.roster = Roster(self.pipeline, self.choosers, self.runner.keeps_state)
 
+    def is_steady(self, device: torch.device) -> bool:
+        """Whether steps on this device ask the host nothing, and so need no thread of their own."""
+        return self.runner.nodes is None and self.pipeline.is_steady(device)
+
     def average(self, name: str, grad: Tensor) -> Tensor:
         """The mean of `grad` over the ranks, by the recipe; see `average_all`."""
         return self.average_all({name: grad})[name]
@@ -93,6 +98,7 @@ class Synchronizer:
     def state_dict(self) -> dict[str, Any]:
         """All this rank must remember: numbers, strings and tensors, by parameter name."""
         self.runner.worker.join_streams()
+        self.runner.lanes.join()
         return {
             "version": STATE_VERSION,
             "recipe": repr(self.pipeline),

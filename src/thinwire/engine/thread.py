@@ -27,7 +27,9 @@ class OrderedWorker:
         """Queue a job whose tensors live on `device`."""
         if device.type != "cuda":
             return self._thread.submit(job, *args, **kwargs)
-        stream = self._streams.setdefault(device, torch.cuda.Stream(device))
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device, priority=-1)
+        stream = self._streams[device]
         ready = torch.cuda.current_stream(device).record_event()
 
         def on_stream() -> R:

@@ -31,5 +31,5 @@ class Ef21(Feedback):
         return grad - state["estimate"]
 
     def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:
-        add_delivered(reduced.delivered, state["estimate"], alpha=1)
+        add_delivered(reduced.delivered, state["estimate"])
         return state["mean_estimate"].add_(mean)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinwire.feedback._settle import add_delivered
+from thinwire.feedback._settle import take_delivered
 from thinwire.kernels.addend import Addend
 from thinwire.kernels.lazy_sum import LazySum
 from thinwire.settings import check_range
-from thinwire.types import Feedback, Reduced, Sparse, State, TensorSpec
+from thinwire.types import Feedback, Reduced, State, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,11 @@ class Momentum(Feedback):
 
     conserves = True
 
+    @property
+    def adds_lazily(self) -> bool:
+        """Clipping reads all of the gradient first."""
+        return self.clip_norm is None
+
     def __post_init__(self) -> None:
         check_range("factor", self.factor, 0, 1, open_high=True)
         if self.clip_norm is not None:
@@ -47,11 +52,13 @@ class Momentum(Feedback):
     def before(self, grad: Tensor, state: State) -> Tensor:
         return self.lazy_sum(grad, state, clear=False).dense()
 
-    def lazy_sum(self, grad: Tensor, state: State, clear: bool) -> LazySum:
+    def lazy_sum(
+        self, grad: Tensor, state: State, clear: bool, bad: Tensor | None = None
+    ) -> LazySum:
         """What `before` returns, still to be added up."""
         velocity, residual = state["velocity"], state["residual"]
         if self.clip_norm is None:
-            return LazySum(residual, Addend(grad, velocity, self.factor, clear))
+            return LazySum(residual, Addend(grad, velocity, self.factor, clear, bad))
         norm = torch.linalg.vector_norm(grad, dtype=velocity.dtype)
         scale = (self.clip_norm / norm.clamp(min=self.clip_norm)).to(velocity.dtype)
         velocity.mul_(self.factor).addcmul_(grad.to(velocity.dtype), scale)
@@ -60,10 +67,6 @@ class Momentum(Feedback):
         return LazySum(residual, Addend(velocity))
 
     def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:
-        add_delivered(reduced.delivered, state["residual"], alpha=-1)
-        if self.masking:
-            if isinstance(reduced.delivered, Sparse):
-                state["velocity"].index_fill_(0, reduced.delivered.elements().indices, 0)
-            else:
-                state["velocity"].zero_()
+        masked = state["velocity"] if self.masking else None
+        take_delivered(reduced.delivered, state["residual"], masked)
         return mean

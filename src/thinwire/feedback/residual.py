@@ -1,11 +1,12 @@
 """Residual error feedback: what is not delivered is added to the next gradient."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from thinwire.feedback._settle import add_delivered
+from thinwire.feedback._settle import take_delivered
 from thinwire.kernels.addend import Addend
 from thinwire.kernels.lazy_sum import LazySum
 from thinwire.types import Feedback, Reduced, State, TensorSpec
@@ -25,6 +26,7 @@ class Residual(Feedback):
     name = "residual"
 
     conserves = True
+    adds_lazily: ClassVar[bool] = True
 
     def init(self, spec: TensorSpec) -> State:
         return {"residual": torch.zeros(spec.numel, dtype=spec.accumulator, device=spec.device)}
@@ -32,10 +34,12 @@ class Residual(Feedback):
     def before(self, grad: Tensor, state: State) -> Tensor:
         return self.lazy_sum(grad, state, clear=False).dense()
 
-    def lazy_sum(self, grad: Tensor, state: State, clear: bool) -> LazySum:
+    def lazy_sum(
+        self, grad: Tensor, state: State, clear: bool, bad: Tensor | None = None
+    ) -> LazySum:
         """What `before` returns, still to be added up."""
-        return LazySum(state["residual"], Addend(grad, clear=clear))
+        return LazySum(state["residual"], Addend(grad, clear=clear, bad=bad))
 
     def after(self, x: Tensor, reduced: Reduced, mean: Tensor, state: State) -> Tensor:
-        add_delivered(reduced.delivered, state["residual"], alpha=-1)
+        take_delivered(reduced.delivered, state["residual"])
         return mean

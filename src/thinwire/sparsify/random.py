@@ -22,10 +22,15 @@ class RandomK(Sparsifier):
     """
 
     name = "random"
+    joins = True
 
     density: float = 0.01
     shared: bool = True
     unbiased: bool = False
+
+    @property
+    def scales(self) -> bool:
+        return self.unbiased
 
     def __post_init__(self) -> None:
         check_density(self.density)

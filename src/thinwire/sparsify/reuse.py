@@ -7,14 +7,15 @@ import torch
 
 from thinwire.kernels.lazy_sum import LazySum
 from thinwire.settings import check_density, check_integer, check_range, target_count
-from thinwire.sparsify._common import OnePass, reaching, take_largest, take_largest_of
+from thinwire.sparsify._common import reaching, take_largest, take_largest_of
+from thinwire.sparsify.topk import ExactOnGpu
 from thinwire.types import Sparse, State, StepContext, TensorSpec
 
 _NEVER = -1  # in place of the step at which the threshold was evaluated
 
 
 @dataclass(frozen=True, slots=True)
-class ReusedThreshold(OnePass):
+class ReusedThreshold(ExactOnGpu):
     """All elements that reach the k-th largest magnitude of some steps ago.
 
     Ok-Topk, section 3.1.3 and Algorithm 1, lines 2-4: gradient statistics change slowly, so the
@@ -28,6 +29,8 @@ class ReusedThreshold(OnePass):
     `cap` bounds the count where `high` does not: `low=0, high=inf` is the paper's plain rule, and
     then the largest `cap`·k of those that passed are taken, or all of them with `cap=inf`. What is
     not selected is not lost; it stays in the residual.
+
+    On a GPU every step takes exactly k: see `ExactOnGpu`.
     """
 
     name = "reuse"
@@ -45,14 +48,14 @@ class ReusedThreshold(OnePass):
         check_range("high", self.high, 1)
         check_range("cap", self.cap, 1)
 
-    def init(self, spec: TensorSpec) -> State:
+    def init_estimate(self, spec: TensorSpec) -> State:
         """The threshold, and the step that evaluated it (kept on the host, which reads it)."""
         return {
             "threshold": torch.zeros((), dtype=spec.accumulator, device=spec.device),
             "evaluated_at": torch.tensor(_NEVER, dtype=torch.int64),
         }
 
-    def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
+    def estimate(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
         """About k elements, none of them smaller than one left out; exactly k when evaluating."""
         k = target_count(x.numel, self.density, ctx.density)
         if k == 0:

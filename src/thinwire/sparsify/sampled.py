@@ -8,7 +8,6 @@ import torch
 from thinwire.kernels.lazy_sum import LazySum
 from thinwire.settings import check_density, check_integer, check_range, target_count
 from thinwire.sparsify._common import (
-    OnePass,
     kth_largest,
     rank_in,
     reaching,
@@ -17,11 +16,12 @@ from thinwire.sparsify._common import (
     take_largest,
     take_largest_of,
 )
+from thinwire.sparsify.topk import ExactOnGpu
 from thinwire.types import Sparse, State, StepContext
 
 
 @dataclass(frozen=True, slots=True)
-class SampledThreshold(OnePass):
+class SampledThreshold(ExactOnGpu):
     """All elements whose magnitude reaches a threshold that a strided sample suggests.
 
     DGC (Lin et al., 2017) as DRAGONN describes it in section 2.3. The count lies between
@@ -33,6 +33,8 @@ class SampledThreshold(OnePass):
     Deviation: DGC lowers the threshold by a fixed factor, which is too little for heavy tails
     and too much for light ones. Here the sample says how far, at the rank that makes up for what
     was missing.
+
+    On a GPU every step takes exactly k: see `ExactOnGpu`.
     """
 
     name = "sampled"
@@ -50,7 +52,7 @@ class SampledThreshold(OnePass):
         check_range("high", self.high, 1)
         check_integer("max_adjustments", self.max_adjustments, 0)
 
-    def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
+    def estimate(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
         """Between low·k and high·k elements, none of them smaller than one left out."""
         k = target_count(x.numel, self.density, ctx.density)
         if k == x.numel:

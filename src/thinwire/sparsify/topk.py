@@ -1,20 +1,17 @@
-"""Exact local top-k."""
+"""Exact local top-k, and what stands in for estimates of it on a GPU."""
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from thinwire.kernels.exact_topk import largest_of
 from thinwire.kernels.lazy_sum import LazySum
-from thinwire.settings import check_density, target_count
-from thinwire.sparsify._common import OnePass, take_largest
-from thinwire.types import Sparse, State, StepContext, TensorSpec
-
-_ROOM = 4  # times k for the candidates; more than that, or fewer than k, take more passes
-_WANTED = 1.5  # times k candidates: seldom too few, seldom too many
-_FIRST_GAP, _LEAST_GAP, _MOST_GAP = 0.1, 1e-6, 0.5
+from thinwire.settings import check_density
+from thinwire.sparsify._common import OnePass, take_all
+from thinwire.sparsify._groups import FIRST_GAP, groups_of, largest_by_guess
+from thinwire.types import Selection, Sparse, Sparsifier, State, StepContext, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +23,18 @@ class TopK(OnePass):
 
     The k-th magnitude of the last step, lowered a little, says where to look first: so a step is
     one pass, and an exact selection among a few candidates. It changes the time, not the result.
-    How little depends on how long values wait in a residual, which piles them up just below the
-    threshold: the gap follows the number of candidates, on the device.
     """
 
     name = "topk"
+    joins = True
 
     density: float = 0.01
 
     def __post_init__(self) -> None:
         check_density(self.density)
+
+    def is_steady(self, device: torch.device) -> bool:
+        return True
 
     def init(self, spec: TensorSpec) -> State:
         """A threshold that nothing reaches: the first step looks for its own."""
@@ -43,16 +42,53 @@ class TopK(OnePass):
         def number(value: float) -> Tensor:
             return torch.full((), value, dtype=spec.accumulator, device=spec.device)
 
-        return {"threshold": number(math.inf), "gap": number(_FIRST_GAP)}
+        return {"threshold": number(math.inf), "gap": number(FIRST_GAP)}
 
     def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
-        """Exactly k elements."""
-        k = target_count(x.numel, self.density, ctx.density)
-        if not 0 < k < x.numel:
-            return take_largest(x.dense(), k)
-        candidates = x.compact(state["threshold"] * (1 - state["gap"]), min(x.numel, _ROOM * k))
-        indices, values, threshold = largest_of(candidates, x.dense(), k)
-        off = (_WANTED * k / candidates.count.clamp(min=1)).clamp_(0.25, 4)
-        state["threshold"] = threshold
-        state["gap"] = (state["gap"] * off).clamp_(_LEAST_GAP, _MOST_GAP)
-        return Sparse(indices, values, x.numel, ordered=True)
+        """Exactly k elements, of each tensor that is selected from apart."""
+        if x.numel == 0:
+            return take_all(x.dense())
+        groups = groups_of(ctx.layout, x.numel, self.density, ctx.density)
+        return largest_by_guess(x, groups, state)
+
+    select_parts = select_from
+
+
+class ExactOnGpu(OnePass):
+    """A sparsifier that estimates a threshold, and on a GPU finds exactly k by the last step's.
+
+    There that is one pass as well, has a size that every rank knows, and asks the host nothing.
+    """
+
+    __slots__ = ()
+    joins = True
+
+    def is_steady(self, device: torch.device) -> bool:
+        return device.type == "cuda"
+
+    def init(self, spec: TensorSpec) -> State:
+        """That of the exact selection on a GPU, else its own."""
+        return self._exact.init(spec) if self.is_steady(spec.device) else self.init_estimate(spec)
+
+    def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Selection:
+        if self.is_steady(x.device):
+            return self._exact.select_from(x, state, ctx)
+        return self.estimate(x, state, ctx)
+
+    def select_parts(self, x: LazySum, state: State, ctx: StepContext) -> Selection:
+        if self.is_steady(x.device):
+            return self._exact.select_parts(x, state, ctx)
+        return Sparsifier.select_parts(self, x, state, ctx)
+
+    @property
+    def _exact(self) -> TopK:
+        assert self.density is not None
+        return TopK(self.density)
+
+    def init_estimate(self, spec: TensorSpec) -> State:
+        """What to remember where it estimates."""
+        return {}
+
+    @abstractmethod
+    def estimate(self, x: LazySum, state: State, ctx: StepContext) -> Selection:
+        """The choice by an estimated threshold."""

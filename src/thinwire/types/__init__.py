@@ -14,6 +14,8 @@ from thinwire.types.context import Communicator as Communicator
 from thinwire.types.context import ExchangeContext as ExchangeContext
 from thinwire.types.context import StepContext as StepContext
 from thinwire.types.context import Waitable as Waitable
+from thinwire.types.data import PADDING as PADDING
+from thinwire.types.data import Layout as Layout
 from thinwire.types.data import Reduced as Reduced
 from thinwire.types.data import Selection as Selection
 from thinwire.types.data import Sparse as Sparse

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from thinwire.rng import stream_seed
 from thinwire.settings import target_count
-from thinwire.types.data import State
+from thinwire.types.data import Layout, State
 
 
 class Communicator(Protocol):
@@ -36,6 +36,15 @@ class Communicator(Protocol):
     ) -> dict[int, Tensor]:
         """Send each uint8 tensor to its rank; return what the sources send, of any length."""
 
+    def all_gather_equal(self, tensor: Tensor) -> Tensor:
+        """Every rank's 1-D tensor as a row, in rank order; all have the same length.
+
+        On a device nobody waits: the caller's stream does.
+        """
+
+    def all_to_all_equal(self, rows: Tensor) -> Tensor:
+        """Row r goes to rank r; returned are the rows that came, in rank order."""
+
     def start(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> "Waitable":
         """As `exchange`, but return at once; the memory is free again after `wait`."""
 
@@ -51,6 +60,13 @@ def _no_clock(phase: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def _ignore(number: int) -> None: ...
+
+
+def _at_once(number: Tensor, then: Callable[[int], None]) -> None:
+    then(int(number))
+
+
 @dataclass(frozen=True, slots=True)
 class StepContext:
     """The step of a unit: what a sparsifier may know beside the tensor it selects from."""
@@ -61,6 +77,14 @@ class StepContext:
     comm: Communicator
     density: float | None = None  # a warm-up schedule's, in place of a piece's own
     shapes: tuple[tuple[int, ...], ...] = ()  # of the unit's tensors, in their order
+    layout: Layout | None = None  # None: one selection over the whole unit
+    steady: bool = False  # nothing may ask the host: sizes are those that every rank knows
+    bad: Tensor | None = None  # 0-D int32: set to 1 where a gradient is not finite, and taken for 0
+    note_bad: Callable[[int], None] = field(
+        default=_ignore
+    )  # 1: some rank's gradient was not finite
+    later: Callable[[Tensor, Callable[[int], None]], None] = field(default=_at_once)
+    """Hand over a number (0-D, integer or bool) that the host gets at the end of the step."""
     phase: Callable[[str], AbstractContextManager[None]] = field(default=_no_clock)
 
     def stream(self, purpose: str, shared: bool = True) -> int:
@@ -79,6 +103,8 @@ class ExchangeContext(StepContext):
     memory: State = field(default_factory=dict)  # what a collective remembers of the unit
     source: Tensor | None = None  # flat; what the selection was made from, if that is what travels
     selected_density: float | None = None  # the sparsifier's own, for a collective without one
+    gradients: int = 1  # how many the mean is over, for a collective that divides in passing
+    settles: bool = True  # whether anyone asks what this rank delivered
 
     @classmethod
     def of(cls, ctx: StepContext, **more: Any) -> Self:

@@ -1,9 +1,12 @@
 """What passes between pieces."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+PADDING = 2**63 - 1  # in place of an index: nothing is there, and its value is zero
 
 State = dict[str, Tensor]
 """What a piece remembers of a unit.
@@ -19,12 +22,16 @@ class Sparse:
 
     `values` is (k,), or (k, w) where each index names a row of w elements, as the gradient of
     an embedding does; w then divides `numel`, and indices count rows.
+
+    `padded`: the last of them may be `PADDING`, any number of times, so that a selection has a
+    size that every rank knows although the host was not told how many elements it has.
     """
 
     indices: Tensor
     values: Tensor
     numel: int
     ordered: bool = True
+    padded: bool = False
 
     @property
     def count(self) -> int:
@@ -44,7 +51,9 @@ class Sparse:
     def add_to(self, dense: Tensor, alpha: float = 1) -> Tensor:
         """Add `alpha` times these elements to the flat `dense`, in place."""
         target = dense if self.values.dim() == 1 else dense.view(self.rows, self.width)
-        target.index_add_(0, self.indices, self.values, alpha=alpha)
+        # Where there is padding, zero is added to the last element.
+        indices = self.indices.clamp(max=len(target) - 1) if self.padded else self.indices
+        target.index_add_(0, indices, self.values, alpha=alpha)
         return dense
 
     def to_dense(self) -> Tensor:
@@ -59,12 +68,19 @@ class Sparse:
         indices = (self.indices[:, None] * self.width + lanes).reshape(-1)
         return Sparse(indices, self.values.reshape(-1), self.numel, self.ordered)
 
+    def trimmed(self) -> "Sparse":
+        """The same elements without padding. Makes the host wait for a device."""
+        if not self.padded:
+            return self
+        count = int((self.indices != PADDING).sum())
+        return Sparse(self.indices[:count], self.values[:count], self.numel, self.ordered)
+
     def sorted(self) -> "Sparse":
         """The same elements with ascending indices."""
         if self.ordered:
             return self
         indices, order = torch.sort(self.indices)
-        return Sparse(indices, self.values[order], self.numel, True)
+        return Sparse(indices, self.values[order], self.numel, True, self.padded)
 
 
 Selection = Sparse | Tensor
@@ -76,12 +92,39 @@ class Reduced:
     """What an exchange brought. Over all ranks the `delivered` sum to `total`.
 
     A dense `total` may come with the `support` outside which it is zero (indices may repeat),
-    so that dividing it need not read all of it.
+    so that dividing it need not read all of it; or as the mean, where the collective divided.
     """
 
     total: Selection
     delivered: Selection
     support: Tensor | None = None
+    is_mean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The tensors of a unit in their order, and how they are selected from.
+
+    Those `past` the selection travel whole. Of the others `each` has a selection of its own, or
+    one runs over all of them.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    past: tuple[bool, ...]
+    each: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether one selection runs over the whole unit."""
+        return not self.each and not any(self.past)
+
+    def parts(self) -> Iterator[tuple[str, int, int, bool]]:
+        """Of each tensor its name, where it begins and ends, and whether it is let past."""
+        start = 0
+        for name, size, past in zip(self.names, self.sizes, self.past, strict=True):
+            yield name, start, start + size, past
+            start += size
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +136,7 @@ class TensorSpec:
     dtype: torch.dtype
     device: torch.device
     shapes: tuple[tuple[int, ...], ...] = ()  # of the unit's tensors, in their order
+    layout: Layout | None = None  # None: one selection over all of it
 
     @property
     def accumulator(self) -> torch.dtype:

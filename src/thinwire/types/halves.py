@@ -29,6 +29,7 @@ class IndexCodec(Piece):
 
     id: ClassVar[int]
     lossless: ClassVar[bool] = True  # the very indices come back, in the order they were given
+    steady: ClassVar[bool] = False  # a part's size follows from `count` and `rows`; `decode_rows`
 
     @abstractmethod
     def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
@@ -40,6 +41,17 @@ class IndexCodec(Piece):
     @abstractmethod
     def decode(self, part: Tensor, count: int, rows: int) -> Tensor:
         """The `count` int64 indices, every one in [0, rows)."""
+
+    def size(self, count: int, rows: int) -> int:
+        """Bytes of a steady codec's part for ordered indices."""
+        raise NotImplementedError(f"{self!r} is not steady")
+
+    def decode_rows(self, parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
+        """As `decode` of ordered parts, one in each row, without asking the host.
+
+        Also (0-D, bool) whether all are sound. `PADDING` may come last in each.
+        """
+        raise NotImplementedError(f"{self!r} is not steady")
 
     def support(self, part: Tensor, count: int, rows: int) -> Tensor | None:
         """The indices that a receiver of this part takes `count` indices for: their values travel.
@@ -61,6 +73,7 @@ class ValueCodec(Piece):
 
     id: ClassVar[int]
     lossless: ClassVar[bool] = False  # the very bits come back
+    steady: ClassVar[bool] = False  # each value by itself, in so many bytes: parts may be rows
 
     @property
     def unbiased(self) -> bool:
@@ -76,7 +89,14 @@ class ValueCodec(Piece):
 
     @abstractmethod
     def decode(self, part: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-        """The `count` values in `dtype`, the one they were given in. May be a view of the part."""
+        """The `count` values in `dtype`, the one they were given in. May be a view of the part.
+
+        Of a `steady` codec the part may be a matrix: a part, and its values, in each row.
+        """
+
+    def size(self, count: int, dtype: torch.dtype) -> int:
+        """Bytes of a steady codec's part."""
+        raise NotImplementedError(f"{self!r} is not steady")
 
     @abstractmethod
     def error_bound(self, values: Tensor) -> Tensor:

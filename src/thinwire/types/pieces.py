@@ -8,11 +8,13 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from thinwire.errors import RecipeError
 from thinwire.types.context import ExchangeContext, StepContext
 from thinwire.types.data import Reduced, Selection, Sparse, State, TensorSpec
+from thinwire.types.parts import part_by_part
 
 if TYPE_CHECKING:
     from thinwire.kernels.lazy_sum import LazySum
@@ -45,9 +47,21 @@ class Sparsifier(Piece):
         """The share of the elements that it aims at; None where it has no aim."""
         return None
 
+    joins: ClassVar[bool] = False  # `select_parts` works: it chooses single elements, in order
+
     @property
     def shared(self) -> bool:
         """Whether all ranks choose the same elements without talking."""
+        return False
+
+    @property
+    def scales(self) -> bool:
+        """Whether chosen values are not those of the tensor."""
+        return False
+
+    def is_steady(self, device: torch.device) -> bool:
+        """Whether every rank chooses as many as every other, padding counted, and none asks the
+        host how many."""
         return False
 
     def init(self, spec: TensorSpec) -> State:
@@ -65,6 +79,14 @@ class Sparsifier(Piece):
         """
         return self.select(x.dense(), state, ctx)
 
+    def select_parts(self, x: "LazySum", state: State, ctx: StepContext) -> Selection:
+        """As `select_from`, where the unit's tensors are selected from apart, or let past.
+
+        With a selection for each tensor the state has a row for each. Worth overriding where many
+        tensors can be one launch.
+        """
+        return part_by_part(self, x.dense(), state, ctx)
+
 
 class Codec(Piece):
     """Turns a selection into bytes and back. The bytes can be gathered, not added."""
@@ -72,6 +94,16 @@ class Codec(Piece):
     __slots__ = ()
 
     kind: ClassVar[CodecKind] = "bytes"
+
+    @property
+    def joins(self) -> bool:
+        """Whether it treats every element alike, so that tensors may share a payload."""
+        return False
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether a payload's size follows from the selection's, and `decode_rows` works."""
+        return False
 
     @property
     def lossless(self) -> bool:
@@ -90,6 +122,15 @@ class Codec(Piece):
     @abstractmethod
     def decode(self, wire: Tensor, ctx: ExchangeContext) -> Selection:
         """What `encode` was given, up to the value codec's rounding; else `WireFormatError`."""
+
+    def decode_rows(
+        self, wires: Tensor, like: Sparse, ctx: ExchangeContext
+    ) -> tuple[Tensor, Tensor]:
+        """Indices and values, a row for each of the `wires`: of selections of the size of `like`.
+
+        Asks the host nothing: it hears of a wire that is not sound by `ctx.later`.
+        """
+        raise NotImplementedError(f"{self!r} is not steady")
 
 
 class LinearCodec(Piece):
@@ -124,6 +165,7 @@ class Collective(Piece):
     takes: ClassVar[CodecKind] = "bytes"
     sends_selection: ClassVar[bool] = False  # as it was made: no partial sums, no regions
     prunes: ClassVar[bool] = False  # to a density, its own or the sparsifier's
+    joins: ClassVar[bool] = False  # tensors may share an exchange: each element is on its own
 
     @property
     def density(self) -> float | None:
@@ -134,6 +176,10 @@ class Collective(Piece):
     def conserves(self) -> bool:
         """Whether all that is not in the total stays with some rank (law 1)."""
         return True
+
+    def is_steady(self, codec: AnyCodec) -> bool:
+        """Whether an exchange of selections of a size that all know asks the host nothing."""
+        return False
 
     def refuse(self, codec: AnyCodec) -> None:
         """`RecipeError` with the reason for a codec of the right kind that will not do."""
@@ -154,6 +200,11 @@ class Feedback(Piece):
 
     conserves: ClassVar[bool] = False  # nothing is ever lost (law 1)
 
+    @property
+    def adds_lazily(self) -> bool:
+        """Whether `lazy_sum` adds all of the gradient, and so looks whether it is finite."""
+        return False
+
     def init(self, spec: TensorSpec) -> State:
         """What to remember of a unit before its first step."""
         return {}
@@ -162,10 +213,12 @@ class Feedback(Piece):
     def before(self, grad: Tensor, state: State) -> Tensor:
         """The flat tensor to select from. May be a buffer of `state`."""
 
-    def lazy_sum(self, grad: Tensor, state: State, clear: bool) -> "LazySum | None":
+    def lazy_sum(
+        self, grad: Tensor, state: State, clear: bool, bad: Tensor | None = None
+    ) -> "LazySum | None":
         """What `before` returns, still to be added up; `clear` leaves zeros in `grad`.
 
-        None where there is nothing to add, or no way to wait with it.
+        None where there is nothing to add, or no way to wait with it. `bad` is as in `StepContext`.
         """
         return None
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from thinwire.codec import Pair
 from thinwire.collective import AllGather
+from thinwire.collective._run import run_exchange
 from thinwire.comm import Nodes, Traffic
-from thinwire.pipeline import Pipeline, run_exchange
+from thinwire.pipeline import Pipeline
 from thinwire.types import (
     Communicator,
     ExchangeContext,

@@ -7,8 +7,9 @@ tensors' states and another be assembled from them.
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch import Tensor
 from thinwire.comm import Traffic
 from thinwire.errors import RecipeError
 from thinwire.pipeline import Pipeline, PipelineState
-from thinwire.types import Communicator, Selection, StepContext, TensorSpec
+from thinwire.types import Communicator, Layout, Selection, StepContext, TensorSpec
 from thinwire.units.clock import StepClock
 from thinwire.units.stats import Cost, Meter
 
@@ -36,6 +37,7 @@ class Unit:
     step: int = 0
     keeps_state: bool = True
     whole: bool = False  # whether the last step by this pipeline counts, and for all of its tensors
+    bad: Tensor | None = None  # 0-D int32, on a GPU: 1 once a gradient was not finite
     _flat: Tensor | None = None  # kept: a fresh allocation costs three in-place passes
     _before: PipelineState | None = field(default=None, repr=False)
     _left_out: bool = False  # some tensors sit the step out
@@ -48,13 +50,20 @@ class Unit:
         saved: Mapping[str, SavedState],
         keeps_state: bool = True,
         clock: StepClock | None = None,
+        past: Set[str] = frozenset(),
     ) -> "Unit":
-        """A unit of these tensors that goes on from their saved states where there are any."""
+        """A unit of these tensors that goes on from their saved states where there are any.
+
+        Those `past` the selection travel whole.
+        """
         first = next(iter(grads.values()))
         shapes = tuple(tuple(g.shape) for g in grads.values())
         sizes = [prod(shape) for shape in shapes]
         label = next(iter(grads)) if len(grads) == 1 else f"{next(iter(grads))}+{len(grads) - 1}"
-        spec = TensorSpec(label, sum(sizes), first.dtype, first.device, shapes)
+        layout = Layout(tuple(grads), tuple(sizes), tuple(name in past for name in grads))
+        spec = TensorSpec(
+            label, sum(sizes), first.dtype, first.device, shapes, _selecting(layout, pipeline)
+        )
         unit = cls(
             names=tuple(grads),
             spec=spec,
@@ -63,6 +72,8 @@ class Unit:
             state=pipeline.init(spec) if keeps_state else pipeline.no_state(),
             keeps_state=keeps_state,
         )
+        if first.is_cuda:
+            unit.bad = torch.zeros((), dtype=torch.int32, device=first.device)
         unit._absorb(saved)
         return unit
 
@@ -71,25 +82,37 @@ class Unit:
         """How many elements each tensor has."""
         return [prod(shape) for shape in self.spec.shapes]
 
-    def fits(self, grads: Mapping[str, Tensor]) -> bool:
+    def fits(self, grads: Mapping[str, Tensor], past: Set[str] = frozenset()) -> bool:
         """Whether these gradients are of the unit's tensors, in every respect."""
+        assert self.spec.layout is not None
+        if any((n in past) != p for n, p in zip(self.names, self.spec.layout.past, strict=True)):
+            return False
         kinds = {(grad.dtype, grad.device) for grad in grads.values()}
         shapes = tuple(tuple(grad.shape) for grad in grads.values())
         return kinds == {(self.spec.dtype, self.spec.device)} and shapes == self.spec.shapes
 
     def dissolve(self) -> dict[str, SavedState]:
         """Each tensor's state. What belongs to the whole unit goes to each of its tensors."""
-        shared = {
-            f"{piece}/{key}": value.clone()
-            for piece in ("sparsifier", "collective")
-            for key, value in self.state[piece].items()
+        saved: dict[str, SavedState] = {
+            name: {"step": torch.tensor(self.step)} for name in self.names
         }
-        shared["step"] = torch.tensor(self.step)
-        saved = {name: dict(shared) for name in self.names}
+        for piece in ("sparsifier", "collective"):
+            for key, value in self.state[piece].items():
+                for name, own in self._by_tensor(piece, value):
+                    saved[name][f"{piece}/{key}"] = own.clone()
         for key, value in self.state["feedback"].items():
             for name, part in zip(self.names, value.split(self.sizes), strict=True):
                 saved[name][f"feedback/{key}"] = part.clone()
         return saved
+
+    def _by_tensor(self, piece: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Whose a value of a piece's state is: a tensor's own row, or all of it everyone's."""
+        layout = self.spec.layout
+        if piece != "sparsifier" or layout is None or not layout.each:
+            yield from ((name, value) for name in self.names)
+            return
+        selecting = [name for name, _, _, past in layout.parts() if not past]
+        yield from zip(selecting, value, strict=True)
 
     def _absorb(self, saved: Mapping[str, SavedState]) -> None:
         for key, value in self.state["feedback"].items():
@@ -100,11 +123,15 @@ class Unit:
         if not known:
             return
         self.step = int(known[0]["step"])
+        for key, value in self.state["sparsifier"].items():
+            path = f"sparsifier/{key}"
+            for name, own in self._by_tensor("sparsifier", value):
+                if path in saved.get(name, {}):
+                    own.copy_(saved[name][path])
         for path, value in known[0].items():
             piece, _, key = path.partition("/")
-            if piece in ("sparsifier", "collective"):
-                device = self.state[piece].get(key, value).device
-                self.state[piece][key] = value.to(device, copy=True)
+            if piece == "collective":
+                self.state[piece][key] = value.clone()
 
     def switch(self, pipeline: Pipeline) -> None:
         """Go on by another pipeline. What waits goes along; thresholds and the like start anew.
@@ -114,6 +141,8 @@ class Unit:
         waiting = self.state["feedback"]
         self.meter.restart()
         self.pipeline, self.whole = pipeline, False
+        assert self.spec.layout is not None
+        self.spec = replace(self.spec, layout=_selecting(self.spec.layout, pipeline))
         self.state = pipeline.init(self.spec) if self.keeps_state else pipeline.no_state()
         feedback = self.state["feedback"]
         feedback |= {key: value for key, value in waiting.items() if key in feedback}
@@ -133,11 +162,12 @@ class Unit:
 
     def unflatten(self, flat: Tensor, grads: Sequence[Tensor]) -> None:
         """Write the update back into the gradients."""
+        if flat.data_ptr() == grads[0].data_ptr():
+            return  # it is a view of them
         for part, grad in zip(flat.split(self.sizes), grads, strict=True):
-            if part.data_ptr() != grad.data_ptr() or not grad.is_contiguous():
-                grad.copy_(part.view(grad.shape))
+            grad.copy_(part.view(grad.shape))
 
-    def context(self, seed: int, comm: Communicator) -> StepContext:
+    def context(self, seed: int, comm: Communicator, **more: Any) -> StepContext:
         """The address of this step."""
         return StepContext(
             tensor=self.spec.name,
@@ -146,7 +176,9 @@ class Unit:
             comm=comm,
             density=self.pipeline.density_at(self.step),
             shapes=self.spec.shapes,
+            layout=self.spec.layout,
             phase=self.meter.phase,
+            **more,
         )
 
     def remember(self) -> None:
@@ -200,6 +232,12 @@ class Unit:
     def costs(self) -> dict[str, Cost]:
         """What each tensor has cost since the unit was assembled."""
         return dict(zip(self.names, self.meter.costs(), strict=True))
+
+
+def _selecting(layout: Layout, pipeline: Pipeline) -> Layout:
+    """A layout as this pipeline selects: over each tensor, or over all."""
+    several = sum(not past for past in layout.past) > 1
+    return replace(layout, each=several and pipeline.unit == "tensor")
 
 
 def in_a_row(tensors: Sequence[Tensor]) -> Tensor | None:

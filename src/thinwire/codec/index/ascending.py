@@ -11,7 +11,7 @@ from thinwire.errors import RecipeError, WireFormatError
 from thinwire.types import IndexCodec
 
 MOST_ROWS = 2**32  # for codecs whose time or size grows with the rows: half a gigabyte of bits
-_ASCENDING, _AS_GIVEN = 0, 1
+ASCENDING, AS_GIVEN = 0, 1
 
 
 class AscendingIndex(IndexCodec):
@@ -39,7 +39,7 @@ class AscendingIndex(IndexCodec):
         # Copied and not concatenated: of unaligned lengths that takes four times as long on CUDA.
         part = body.new_empty(body.numel() + 1)
         part[:-1] = body
-        part[-1:].fill_(_ASCENDING if ordered else _AS_GIVEN)
+        part[-1:].fill_(ASCENDING if ordered else AS_GIVEN)
         return part
 
     def decode(self, part: Tensor, count: int, rows: int) -> Tensor:
@@ -47,9 +47,9 @@ class AscendingIndex(IndexCodec):
         if not 0 <= count <= rows:
             raise WireFormatError(f"{count} distinct indices cannot be in [0, {rows})")
         form = int(part[-1]) if part.numel() else -1
-        if form == _ASCENDING:
+        if form == ASCENDING:
             return self._decode(part[:-1], count, rows)
-        if form == _AS_GIVEN:
+        if form == AS_GIVEN:
             return RawIndex().decode(part[:-1], count, rows)
         raise WireFormatError(f"the last byte must be 0 (ascending) or 1 (raw), found {form}")
 

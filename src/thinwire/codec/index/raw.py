@@ -7,7 +7,7 @@ from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
 from thinwire.errors import WireFormatError
-from thinwire.types import IndexCodec
+from thinwire.types import PADDING, IndexCodec
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class RawIndex(IndexCodec):
 
     id = 1
     name = "raw"
+    steady = True
 
     def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
         """The indices in the narrowest type that holds every row's."""
@@ -36,6 +37,26 @@ class RawIndex(IndexCodec):
             if low < 0 or high >= rows:
                 raise WireFormatError(f"indices must be in [0, {rows}), found {low} … {high}")
         return indices
+
+    def size(self, count: int, rows: int) -> int:
+        return count * _narrowest(rows).itemsize
+
+    def decode_rows(self, parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
+        narrow = _narrowest(rows)
+        expect_bytes(parts, count * narrow.itemsize, f"{count} raw indices below {rows}")
+        indices = parts.view(narrow).to(torch.int64)
+        if narrow == torch.int16:
+            indices &= 0xFFFF
+        # Padding has all bits set, in any of the types. Where that is the last of 2^16 rows, one
+        # that comes first adds its zero to it.
+        padding = indices == (0xFFFF if narrow == torch.int16 else -1)
+        if rows == 2**16:
+            padding[:, 1:] &= padding[:, :-1].clone()
+            padding[:, :1] = False
+        ascending = (indices[:, 1:] > indices[:, :-1]) | padding[:, 1:]
+        inside = ((indices >= 0) & (indices < rows)) | padding
+        indices.masked_fill_(padding, PADDING)
+        return indices, ascending.all() & inside.all()
 
 
 def _narrowest(rows: int) -> torch.dtype:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinwire.codec.index.ascending import AscendingIndex, check_on_cpu
+from thinwire.codec.index.ascending import ASCENDING, AscendingIndex, check_on_cpu
 from thinwire.codec.parts import expect_bytes
 from thinwire.errors import WireFormatError
-from thinwire.kernels.regional import Form, read, write
+from thinwire.kernels.regional import Form, read, read_rows, write
 
 FORMS = (
     Form(16, torch.int16, torch.int32, 2**16 - 1),
@@ -30,6 +30,7 @@ class RegionalIndex(AscendingIndex):
 
     id = 2
     name = "regional"
+    steady = True
 
     def _encode(self, indices: Tensor, rows: int) -> Tensor:
         check_on_cpu(indices, rows)
@@ -44,6 +45,17 @@ class RegionalIndex(AscendingIndex):
                 f"counts must add up to {count}, offsets ascend in their regions below {rows}"
             )
         return indices
+
+    def size(self, count: int, rows: int) -> int:
+        return _smallest(count, rows).size(count, rows) + 1
+
+    def decode_rows(self, parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
+        form = _smallest(count, rows)
+        expect_bytes(
+            parts, form.size(count, rows) + 1, f"{count} indices in regions of {rows} rows"
+        )
+        indices, sound = read_rows(parts[:, :-1], count, rows, form)
+        return indices, sound & (parts[:, -1] == ASCENDING).all()
 
 
 def _smallest(count: int, rows: int) -> Form:

@@ -26,6 +26,7 @@ class HalfValue(ValueCodec):
 
     half: ClassVar[torch.dtype]
     name: ClassVar[str]
+    steady = True
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """The nearest halves; finite values stay finite."""
@@ -35,6 +36,9 @@ class HalfValue(ValueCodec):
         """The halves, widened."""
         expect_bytes(part, count * 2, f"{count} values in {self.name}")
         return part.view(self.half).to(dtype)
+
+    def size(self, count: int, dtype: torch.dtype) -> int:
+        return 2 * count
 
     def error_bound(self, values: Tensor) -> Tensor:
         """See the class; float64 is rounded by way of float32, which adds 2^-24 of it."""

@@ -17,6 +17,7 @@ class RawValue(ValueCodec):
     id = 1
     name = "raw"
     lossless = True
+    steady = True
     unbiased: ClassVar[bool] = True
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
@@ -27,6 +28,9 @@ class RawValue(ValueCodec):
         """A view of the part."""
         expect_bytes(part, count * dtype.itemsize, f"{count} values of {dtype}")
         return part.view(dtype)
+
+    def size(self, count: int, dtype: torch.dtype) -> int:
+        return dtype.itemsize * count
 
     def error_bound(self, values: Tensor) -> Tensor:
         """None at all."""

@@ -58,3 +58,12 @@ def _plain(part: Sparse) -> Sparse:
     if indices.is_contiguous() and values.is_contiguous() and not values.requires_grad:
         return part  # as most are: with many small parts the host's time counts
     return Sparse(indices.contiguous(), values.detach().contiguous(), part.numel)
+
+
+def decode_sum_rows(indices: Tensor, values: Tensor, out: Tensor, scale: float = 1.0) -> Tensor:
+    """As `decode_sum` of parts of one size, one in each row; the last of each may be padding."""
+    parts = [
+        Sparse(where, what, out.numel(), padded=True)
+        for where, what in zip(indices, values, strict=True)
+    ]
+    return decode_sum(parts, out, scale)

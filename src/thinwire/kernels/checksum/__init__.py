@@ -12,3 +12,8 @@ def checksum(words: Tensor, first: int = 0) -> Tensor:
     Checksums of adjoining ranges add up to the checksum of the whole (int64 sums wrap).
     """
     return implementation(reference.checksum, words.device)(words, first)
+
+
+def checksum_rows(words: Tensor, first: int = 0) -> Tensor:
+    """The checksum of each row of a matrix of words, whose rows may lie apart."""
+    return implementation(reference.checksum_rows, words.device)(words, first)

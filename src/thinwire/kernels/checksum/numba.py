@@ -25,3 +25,7 @@ def _weighted_sum(words: Words, first: np.uint64) -> np.uint64:
 def checksum(words: Tensor, first: int = 0) -> Tensor:
     total = _weighted_sum(words_of(words), np.uint64(first))
     return torch.tensor(as_signed(int(total)))
+
+
+def checksum_rows(words: Tensor, first: int = 0) -> Tensor:
+    return torch.stack([checksum(row, first) for row in words])

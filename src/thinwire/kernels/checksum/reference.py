@@ -19,3 +19,7 @@ def checksum(words: Tensor, first: int = 0) -> Tensor:
     positions = torch.arange(first, first + words.numel(), device=words.device)
     folded = words ^ ((words >> 32) & 0xFFFFFFFF)
     return (folded * (mix64(positions, SEED) | 1)).sum()
+
+
+def checksum_rows(words: Tensor, first: int = 0) -> Tensor:
+    return torch.stack([checksum(row, first) for row in words])

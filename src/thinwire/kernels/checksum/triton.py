@@ -13,8 +13,11 @@ WARPS = 8
 OFFSET = mix_offset(SEED)
 
 
-@triton.jit(do_not_specialize=["count", "first"])
-def _add_up(words, total, count, first, offset, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["count", "first", "stride"])
+def _add_up(words, total, count, first, stride, offset, BLOCK: tl.constexpr):
+    row = tl.program_id(1).to(tl.int64)
+    words += row * stride
+    total += row
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     word = tl.load(words + i, mask=i < count, other=0).to(tl.uint64, bitcast=True)
     weighted = (word ^ (word >> 32)) * (mix64(first + i, offset) | 1)
@@ -24,6 +27,15 @@ def _add_up(words, total, count, first, offset, BLOCK: tl.constexpr):
 def checksum(words: Tensor, first: int = 0) -> Tensor:
     total = torch.zeros((), dtype=torch.int64, device=words.device)
     if words.numel():
-        grid = (triton.cdiv(words.numel(), BLOCK),)
-        _add_up[grid](words, total, words.numel(), first, OFFSET, BLOCK, num_warps=WARPS)
+        grid = (triton.cdiv(words.numel(), BLOCK), 1)
+        _add_up[grid](words, total, words.numel(), first, 0, OFFSET, BLOCK, num_warps=WARPS)
     return total
+
+
+def checksum_rows(words: Tensor, first: int = 0) -> Tensor:
+    rows, count = words.shape
+    totals = torch.zeros(rows, dtype=torch.int64, device=words.device)
+    if count:
+        grid, stride = (triton.cdiv(count, BLOCK), rows), words.stride(0)
+        _add_up[grid](words, totals, count, first, stride, OFFSET, BLOCK, num_warps=WARPS)
+    return totals

@@ -6,11 +6,11 @@ from thinwire.kernels import implementation
 from thinwire.kernels.regional import reference
 from thinwire.kernels.regional.form import Form
 
-__all__ = ["Form", "read", "write"]
+__all__ = ["Form", "read", "read_rows", "write"]
 
 
 def write(indices: Tensor, rows: int, form: Form) -> Tensor:
-    """The bytes of all regions' counts, then those of all offsets."""
+    """The bytes of all regions' counts, then those of all offsets; padding is in no region."""
     return implementation(reference.write, indices.device)(indices, rows, form)
 
 
@@ -20,3 +20,8 @@ def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tenso
     The body has `form.size(count, rows)` bytes.
     """
     return implementation(reference.read, body.device)(body, count, rows, form)
+
+
+def read_rows(bodies: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
+    """As `read`, of a body in each row; counts may add up to less, the rest is `PADDING`."""
+    return implementation(reference.read_rows, bodies.device)(bodies, count, rows, form)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from thinwire.kernels.regional.form import Form
+from thinwire.types import PADDING
 
 
 def write(indices: Tensor, rows: int, form: Form) -> Tensor:
@@ -12,7 +13,7 @@ def write(indices: Tensor, rows: int, form: Form) -> Tensor:
     ends = torch.searchsorted(indices, starts[1:])
     tally = ends.diff(
         prepend=ends.new_zeros(min(1, starts.numel())),
-        append=ends.new_full((min(1, starts.numel()),), indices.numel()),
+        append=torch.searchsorted(indices, starts.new_full((min(1, starts.numel()),), rows)),
     )
     parts = (tally.to(form.tally), indices.to(form.offset))
     return torch.cat([part.contiguous().view(torch.uint8) for part in parts])
@@ -30,3 +31,19 @@ def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tenso
     indices |= offsets & form.mask
     ascending = (indices[1:] > indices[:-1]).all()
     return indices, ascending & (indices[:1] >= 0).all() & (indices[-1:] < rows).all()
+
+
+def read_rows(bodies: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
+    """searchsorted and not repeat_interleave: it needs no sum to be right."""
+    table_end = form.regions(rows) * form.tally.itemsize
+    tally = bodies[:, :table_end].contiguous().view(form.tally).to(torch.int64)
+    offsets = bodies[:, table_end:].contiguous().view(form.offset).to(torch.int64)
+    ends = tally.cumsum(1)
+    places = torch.arange(count, device=bodies.device).expand(len(bodies), count).contiguous()
+    region = torch.searchsorted(ends, places, right=True)
+    there = region < ends.shape[1]
+    indices = torch.where(there, (region << form.bits) | (offsets & form.mask), PADDING)
+    ascending = (indices[:, 1:] > indices[:, :-1]) | ~there[:, 1:]
+    counted = ((tally >= 0) & (tally <= count)).all() & (ends[:, -1:] <= count).all()
+    inside = ((indices >= 0) & (indices < rows)) | ~there
+    return indices, counted & ascending.all() & inside.all()

@@ -9,8 +9,10 @@ import triton.language as tl
 from torch import Tensor
 
 from thinwire.kernels.regional.form import Form
+from thinwire.types import PADDING
 
 BLOCK = 512
+_PADDING = tl.constexpr(PADDING)
 
 
 @triton.jit
@@ -27,8 +29,8 @@ def _below(ascending, size, wanted, steps):
     return low
 
 
-@triton.jit(do_not_specialize=["count", "regions", "bits", "steps"])
-def _write(indices, tally, offsets, count, regions, bits, steps, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["count", "rows", "regions", "bits", "steps"])
+def _write(indices, tally, offsets, count, rows, regions, bits, steps, BLOCK: tl.constexpr):
     """The first programs write offsets, the others counts."""
     program = tl.program_id(0).to(tl.int64)
     listing = tl.cdiv(count, BLOCK)
@@ -39,34 +41,45 @@ def _write(indices, tally, offsets, count, regions, bits, steps, BLOCK: tl.const
     else:
         region = (program - listing) * BLOCK + tl.arange(0, BLOCK)
         first = _below(indices, count, region << bits, steps)
-        end = _below(indices, count, (region + 1) << bits, steps)
-        end = tl.where(region == regions - 1, count, end)  # where the last one ends may be 2^63
+        # Where the last one ends may be 2^63; behind the rows there is only padding.
+        after = tl.where(region == regions - 1, rows, (region + 1) << bits)
+        end = _below(indices, count, after, steps)
         tl.store(tally + region, (end - first).to(tally.dtype.element_ty), mask=region < regions)
 
 
-@triton.jit(do_not_specialize=["count", "rows", "regions", "bits", "mask", "steps"])
+@triton.jit(
+    do_not_specialize=[
+        "count", "rows", "regions", "bits", "mask", "steps", "tally_stride", "offset_stride"
+    ]
+)  # fmt: skip
 def _read(
     tally, ends, offsets, indices, sound, count, rows, regions, bits, mask, steps,
-    BLOCK: tl.constexpr,
+    tally_stride, offset_stride, PADDED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The first programs read offsets, the others check counts."""
+    """The first programs read offsets, the others check counts; of one body in each row."""
     program = tl.program_id(0).to(tl.int64)
+    body = tl.program_id(1).to(tl.int64)
+    tally += body * tally_stride
+    offsets += body * offset_stride
+    ends += body * regions
+    indices += body * count
+    listed = tl.load(ends + regions - 1)
     listing = tl.cdiv(count, BLOCK)
     if program < listing:
         i = program * BLOCK + tl.arange(0, BLOCK)
         region = _below(ends, regions, i + 1, steps)
         index = (region << bits) | (tl.load(offsets + i, mask=i < count, other=0) & mask)
-        tl.store(indices + i, index, mask=i < count)
+        tl.store(indices + i, tl.where(i < listed, index, _PADDING), mask=i < count)
         begins = i == tl.load(ends + region - 1, mask=(i < count) & (region > 0), other=0)
         before = tl.load(offsets + i - 1, mask=(i < count) & (i > 0), other=0) & mask
         bad = (index < 0) | (index >= rows) | ((begins == 0) & ((index & mask) <= before))
-        bad &= i < count
+        bad &= (i < count) & (i < listed)
     else:
         region = (program - listing) * BLOCK + tl.arange(0, BLOCK)
         there = region < regions
         held = tl.load(tally + region, mask=there, other=0).to(tl.int64)
-        end = tl.load(ends + region, mask=region == regions - 1, other=count)
-        bad = there & ((held < 0) | (held > count) | (end != count))
+        wrong = (listed > count) if PADDED else (listed != count)
+        bad = there & ((held < 0) | (held > count) | wrong)
     if tl.max(bad.to(tl.int32)) > 0:
         tl.store(sound, False)
 
@@ -78,7 +91,7 @@ def write(indices: Tensor, rows: int, form: Form) -> Tensor:
     grid = (triton.cdiv(count, BLOCK) + triton.cdiv(regions, BLOCK),)
     if regions:
         steps = count.bit_length()
-        _write[grid](indices, tally, offsets, count, regions, form.bits, steps, BLOCK)
+        _write[grid](indices, tally, offsets, count, rows, regions, form.bits, steps, BLOCK)
     return body
 
 
@@ -87,13 +100,28 @@ def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tenso
     tally, offsets = _halves(body, regions, form)
     indices = torch.empty(count, dtype=torch.int64, device=body.device)
     sound = torch.ones((), dtype=torch.bool, device=body.device)
-    grid = (triton.cdiv(count, BLOCK) + triton.cdiv(regions, BLOCK),)
+    grid = (triton.cdiv(count, BLOCK) + triton.cdiv(regions, BLOCK), 1)
     if regions:
         ends = tally.cumsum(0, dtype=torch.int64)
         _read[grid](
             tally, ends, offsets, indices, sound, count, rows, regions, form.bits, form.mask,
-            regions.bit_length(), BLOCK,
+            regions.bit_length(), 0, 0, False, BLOCK,
         )  # fmt: skip
+    return indices, sound
+
+
+def read_rows(bodies: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
+    regions, size = form.regions(rows), len(bodies)
+    table_end = regions * form.tally.itemsize
+    tally, offsets = bodies[:, :table_end].view(form.tally), bodies[:, table_end:].view(form.offset)
+    indices = torch.empty(size, count, dtype=torch.int64, device=bodies.device)
+    sound = torch.ones((), dtype=torch.bool, device=bodies.device)
+    ends = tally.cumsum(1, dtype=torch.int64)
+    grid = (triton.cdiv(count, BLOCK) + triton.cdiv(regions, BLOCK), size)
+    _read[grid](
+        tally, ends, offsets, indices, sound, count, rows, regions, form.bits, form.mask,
+        regions.bit_length(), tally.stride(0), offsets.stride(0), True, BLOCK,
+    )  # fmt: skip
     return indices, sound
 
 
