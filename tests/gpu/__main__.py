@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
+from support.nccl import why_not
 from thinwire.results.origin import CHECKOUT, commit
 
 PIECES = [
@@ -37,6 +38,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=4, help="processes for the first part")
     parser.add_argument("--commit", help="where there is no git to ask")
     options = parser.parse_args()
+    if reason := why_not():
+        parser.error(reason)  # rather than a log of skips
     parallel = ["-n", str(options.jobs), "--dist", "loadfile"] if find_spec("xdist") else []
     pieces = [f"tests/{name}" for name in PIECES if (CHECKOUT / "tests" / name).is_dir()]
     parts = [[*pieces, "-k", "cuda or triton or gpu", *parallel], ["tests/gpu", "-rs"]]

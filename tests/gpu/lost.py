@@ -50,7 +50,7 @@ def goes_on_alone(
 ) -> tuple[tuple[str, ...], str, float]:  # fmt: skip
     """What the others are told, and after how many seconds."""
     # Kernels are compiled before, so that the timeout is for the peer alone.
-    step_of(form, group, recipe, timedelta(seconds=90), device)(rank, 0)
+    step_of(form, group, recipe, timedelta(seconds=60), device)(rank, 0)
     step = step_of(form, group, recipe, timedelta(seconds=timeout_s), device)
     for turn in range(2):
         step(rank, turn)

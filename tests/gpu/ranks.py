@@ -25,7 +25,7 @@ from support.contracts.laws import Step
 from support.contracts.ranks import exchange, poison, repeat, stop_and_go, train
 
 __all__ = ["laws", "poison"]
-TIMEOUT = timedelta(seconds=90)
+TIMEOUT = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from support.cluster import HOST, LOOPBACK, Cluster
 from thinwire.lab.gpu import MPS, CardShare
 
 RANKS = 4
-RUN_S = 180  # a first run compiles kernels
-GROUP_S = 120
+RUN_S = 120  # a first run compiles kernels
+GROUP_S = 60
 ON_CPU = os.environ.get("THINWIRE_TEST_GPU_ON_CPU") == "1"
 DEVICE = "cpu" if ON_CPU else "cuda"
 FEW_CHANNELS = {"NCCL_MAX_CTAS": "2", "NCCL_MAX_NCHANNELS": "2"}

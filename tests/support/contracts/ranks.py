@@ -18,7 +18,7 @@ from thinwire.comm import GroupCommunicator
 from thinwire.types import ExchangeContext, Sparse, TensorSpec, accumulator
 
 TIMEOUT = timedelta(seconds=15)
-TIMEOUT_ON_A_GPU = timedelta(seconds=90)  # a rank may have a kernel to compile
+TIMEOUT_ON_A_GPU = timedelta(seconds=60)  # a rank may have a kernel to compile
 
 
 def timeout_of(case: Case) -> timedelta:
