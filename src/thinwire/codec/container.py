@@ -97,6 +97,22 @@ def pack(header: Header, index_part: Tensor, value_part: Tensor) -> Tensor:
     return wire
 
 
+def pack_rows(header: Header, index_parts: Tensor, value_parts: Tensor) -> Tensor:
+    """As `pack`, a wire in each row."""
+    index_bytes, value_bytes = index_parts.shape[1], value_parts.shape[1]
+    value_start = _aligned(HEADER_BYTES + index_bytes)
+    length = _aligned(value_start + value_bytes)
+    wires = torch.zeros(len(value_parts), length, dtype=torch.uint8, device=value_parts.device)
+    wires[:, HEADER_BYTES : HEADER_BYTES + index_bytes] = index_parts
+    wires[:, value_start : value_start + value_bytes] = value_parts
+    words = wires.view(torch.int64)
+    front, front_sum = _front(header, index_bytes, value_bytes, wires.device)
+    words[:, : _HEADER_WORDS - 1] = front
+    sums = checksum_rows(words[:, _HEADER_WORDS:], first=_HEADER_WORDS)
+    torch.add(sums, front_sum, out=words[:, _HEADER_WORDS - 1])
+    return wires
+
+
 def unpack_rows(
     wires: Tensor, header: Header, index_bytes: int, value_bytes: int
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,12 +1,12 @@
 """Any index codec with any value codec."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from thinwire.codec.container import DTYPES, Header, Message, pack, unpack, unpack_rows
+from thinwire.codec.container import DTYPES, Header, Message, pack, pack_rows, unpack, unpack_rows
 from thinwire.codec.index.raw import RawIndex
 from thinwire.codec.value.raw import RawValue
 from thinwire.errors import RecipeError, WireFormatError
@@ -81,6 +81,20 @@ class Pair(Codec):
                 f"({self.value.name}), found {h.index_id} and {h.value_id}"
             )
         return open_message(message, self.index, self.value)
+
+    def encode_rows(
+        self, indices: Tensor, values: Tensor, numel: int, ctx: ExchangeContext
+    ) -> Tensor:
+        """A wire in each row."""
+        index_parts = self.index.encode_rows(indices, numel)
+        seed = ctx.stream("value", shared=False)
+        value_parts = self.value.encode(values.reshape(-1), seed).view(len(values), -1)
+        like = Sparse(indices[0], values[0], numel, padded=True)
+        return pack_rows(self._header(like), index_parts, value_parts)
+
+    def without_rounding(self) -> "Pair":
+        """The same indices, and values as they are."""
+        return replace(self, value=RawValue())
 
     def decode_rows(
         self, wires: Tensor, like: Sparse, ctx: ExchangeContext

@@ -46,6 +46,10 @@ class IndexCodec(Piece):
         """Bytes of a steady codec's part for ordered indices."""
         raise NotImplementedError(f"{self!r} is not steady")
 
+    def encode_rows(self, indices: Tensor, rows: int) -> Tensor:
+        """A steady codec's parts, one in each row, of ascending indices; padding comes last."""
+        raise NotImplementedError(f"{self!r} is not steady")
+
     def decode_rows(self, parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
         """As `decode` of ordered parts, one in each row, without asking the host.
 

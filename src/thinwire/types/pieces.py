@@ -123,6 +123,16 @@ class Codec(Piece):
     def decode(self, wire: Tensor, ctx: ExchangeContext) -> Selection:
         """What `encode` was given, up to the value codec's rounding; else `WireFormatError`."""
 
+    def encode_rows(
+        self, indices: Tensor, values: Tensor, numel: int, ctx: ExchangeContext
+    ) -> Tensor:
+        """A wire in each row, of ordered elements of which the last may be padding."""
+        raise NotImplementedError(f"{self!r} is not steady")
+
+    def without_rounding(self) -> "Codec":
+        """One for the same indices that returns the very values."""
+        return self
+
     def decode_rows(
         self, wires: Tensor, like: Sparse, ctx: ExchangeContext
     ) -> tuple[Tensor, Tensor]:

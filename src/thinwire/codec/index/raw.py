@@ -38,6 +38,9 @@ class RawIndex(IndexCodec):
                 raise WireFormatError(f"indices must be in [0, {rows}), found {low} … {high}")
         return indices
 
+    def encode_rows(self, indices: Tensor, rows: int) -> Tensor:
+        return indices.to(_narrowest(rows)).view(torch.uint8)
+
     def size(self, count: int, rows: int) -> int:
         return count * _narrowest(rows).itemsize
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from thinwire.codec.index.ascending import ASCENDING, AscendingIndex, check_on_cpu
 from thinwire.codec.parts import expect_bytes
 from thinwire.errors import WireFormatError
-from thinwire.kernels.regional import Form, read, read_rows, write
+from thinwire.kernels.regional import Form, read, read_rows, write, write_rows
 
 FORMS = (
     Form(16, torch.int16, torch.int32, 2**16 - 1),
@@ -45,6 +45,10 @@ class RegionalIndex(AscendingIndex):
                 f"counts must add up to {count}, offsets ascend in their regions below {rows}"
             )
         return indices
+
+    def encode_rows(self, indices: Tensor, rows: int) -> Tensor:
+        bodies = write_rows(indices, rows, _smallest(indices.shape[1], rows))
+        return torch.nn.functional.pad(bodies, (0, 1), value=ASCENDING)
 
     def size(self, count: int, rows: int) -> int:
         return _smallest(count, rows).size(count, rows) + 1

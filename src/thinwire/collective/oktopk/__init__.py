@@ -13,6 +13,7 @@ from torch import Tensor
 from thinwire.collective.oktopk.balance import Shares, gather
 from thinwire.collective.oktopk.regions import Consensus, Regions, agree_on_regions
 from thinwire.collective.oktopk.split import Split, split_and_reduce
+from thinwire.collective.oktopk.steady import exchange_steadily
 from thinwire.collective.oktopk.threshold import (
     NO_THRESHOLD,
     count_passing,
@@ -101,6 +102,9 @@ class OkTopK(Collective):
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)
         self.refuse(codec)
+        if ctx.steady and isinstance(s, Sparse):
+            wanted = ctx.pruned_count(s.numel, self.density)
+            return exchange_steadily(s, codec, wanted, self.boundary_interval, ctx)
         mine = _elements(s)
         with ctx.phase("select"):
             regions = self._regions(mine, ctx)
@@ -113,6 +117,9 @@ class OkTopK(Collective):
             rounding = total.values[shares.region(here)] - survivors.values
             charged = Sparse(total.indices[shares.region(here)], rounding, total.numel)
             return Reduced(total, _share_of(split.added, charged, total))
+
+    def is_steady(self, codec: AnyCodec) -> bool:
+        return isinstance(codec, Codec) and codec.is_steady
 
     def refuse(self, codec: AnyCodec) -> None:
         """Shares are planned by counts, so that every index must arrive and no other one may."""

@@ -6,12 +6,17 @@ from thinwire.kernels import implementation
 from thinwire.kernels.regional import reference
 from thinwire.kernels.regional.form import Form
 
-__all__ = ["Form", "read", "read_rows", "write"]
+__all__ = ["Form", "read", "read_rows", "write", "write_rows"]
 
 
 def write(indices: Tensor, rows: int, form: Form) -> Tensor:
     """The bytes of all regions' counts, then those of all offsets; padding is in no region."""
     return implementation(reference.write, indices.device)(indices, rows, form)
+
+
+def write_rows(indices: Tensor, rows: int, form: Form) -> Tensor:
+    """As `write`, of a list of indices in each row."""
+    return implementation(reference.write_rows, indices.device)(indices, rows, form)
 
 
 def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,10 @@ def write(indices: Tensor, rows: int, form: Form) -> Tensor:
     return torch.cat([part.contiguous().view(torch.uint8) for part in parts])
 
 
+def write_rows(indices: Tensor, rows: int, form: Form) -> Tensor:
+    return torch.stack([write(row, rows, form) for row in indices])
+
+
 def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
     table_end = form.regions(rows) * form.tally.itemsize
     tally = body[:table_end].view(form.tally).to(torch.int64)

@@ -29,10 +29,21 @@ def _below(ascending, size, wanted, steps):
     return low
 
 
-@triton.jit(do_not_specialize=["count", "rows", "regions", "bits", "steps"])
-def _write(indices, tally, offsets, count, rows, regions, bits, steps, BLOCK: tl.constexpr):
-    """The first programs write offsets, the others counts."""
+@triton.jit(
+    do_not_specialize=[
+        "count", "rows", "regions", "bits", "steps", "tally_stride", "offset_stride"
+    ]
+)  # fmt: skip
+def _write(
+    indices, tally, offsets, count, rows, regions, bits, steps, tally_stride, offset_stride,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The first programs write offsets, the others counts; into one body in each row."""
     program = tl.program_id(0).to(tl.int64)
+    body = tl.program_id(1).to(tl.int64)
+    indices += body * count
+    tally += body * tally_stride
+    offsets += body * offset_stride
     listing = tl.cdiv(count, BLOCK)
     if program < listing:
         i = program * BLOCK + tl.arange(0, BLOCK)
@@ -85,14 +96,24 @@ def _read(
 
 
 def write(indices: Tensor, rows: int, form: Form) -> Tensor:
-    count, regions = indices.numel(), form.regions(rows)
-    body = torch.empty(form.size(count, rows), dtype=torch.uint8, device=indices.device)
-    tally, offsets = _halves(body, regions, form)
-    grid = (triton.cdiv(count, BLOCK) + triton.cdiv(regions, BLOCK),)
+    return write_rows(indices[None], rows, form)[0]
+
+
+def write_rows(indices: Tensor, rows: int, form: Form) -> Tensor:
+    (size, count), regions = indices.shape, form.regions(rows)
+    # Aligned, as offsets of 64 bits ask for: a body may have an odd number of counts.
+    length = form.size(count, rows)
+    room = torch.empty(size, -(-length // 8) * 8, dtype=torch.uint8, device=indices.device)
+    bodies = room[:, :length]
+    table_end = regions * form.tally.itemsize
+    tally, offsets = bodies[:, :table_end].view(form.tally), bodies[:, table_end:].view(form.offset)
+    grid = (triton.cdiv(count, BLOCK) + triton.cdiv(regions, BLOCK), size)
     if regions:
-        steps = count.bit_length()
-        _write[grid](indices, tally, offsets, count, rows, regions, form.bits, steps, BLOCK)
-    return body
+        _write[grid](
+            indices, tally, offsets, count, rows, regions, form.bits, count.bit_length(),
+            tally.stride(0), offsets.stride(0), BLOCK,
+        )  # fmt: skip
+    return bodies
 
 
 def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
