@@ -32,6 +32,7 @@ CASE = {
     "window": 1,
     "target": None,
     "seed": 0,
+    "device": "cpu",
     "decay": False,
     "held_out": False,
 }

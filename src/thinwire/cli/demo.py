@@ -7,8 +7,8 @@ from rich.console import Console
 from typer import Option
 
 from thinwire.cli.console import carry_out, show_table
-from thinwire.cli.options import JsonPath, Seed
-from thinwire.cli.parse import split
+from thinwire.cli.options import Device, JsonPath, Seed
+from thinwire.cli.parse import device_choice, split
 from thinwire.results.file import ResultFile, write_whole
 
 
@@ -26,6 +26,7 @@ def demo(
     density: Annotated[
         float, Option(help="Share of the elements that sparse recipes select.")
     ] = 0.05,
+    device: Device = "cpu",
     out: Annotated[Path, Option(help="Folder for the page and numbers.")] = Path("runs/demo"),
     json: JsonPath = None,
 ) -> None:
@@ -34,7 +35,8 @@ def demo(
     from thinwire.demo.run import refuse_without_packages, run
 
     refuse_without_packages()
-    settings = Settings(workers, split(recipes), steps, quick, seed, density, seeds)
+    on = device_choice(device)
+    settings = Settings(workers, split(recipes), steps, quick, seed, density, seeds, on)
     total = sum(case.steps for case in plan(settings))
     results = ResultFile(json or out / "demo.json")
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import thinwire as tw
+from thinwire.bench.runner import Device
 from thinwire.bench.train.plan import Case
 from thinwire.bench.train.tuning import DENSITY, tuning
 from thinwire.cookbook import has_density
@@ -29,6 +30,7 @@ class Settings:
     seed: int = 0
     density: float = DENSITY
     seeds: int = 1  # runs of everything, with `seed` and those after it
+    device: Device = "cpu"
 
 
 def chosen_recipes(names: Sequence[str]) -> list[str]:
@@ -69,6 +71,7 @@ def _case(recipe: str, model: str, seed: int, settings: Settings) -> Case:
         momentum=own.momentum,
         seed=seed,
         decay=True,
+        device=settings.device,
         held_out=True,
     )
 

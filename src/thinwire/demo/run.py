@@ -6,7 +6,7 @@ Rows are those of `bench train`, with the bytes that the library counts. The las
 
 from importlib.util import find_spec
 
-from thinwire.bench.runner import Answers, measure_cases
+from thinwire.bench.runner import Answers, Place, measure_cases
 from thinwire.bench.timing import Watcher
 from thinwire.bench.train.curve import Run
 from thinwire.bench.train.plan import Case, order
@@ -26,7 +26,8 @@ def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
         rows[-1]["settings"] = case.arguments
         results.add(rows)
 
-    return measure_cases(TARGET, plan(settings), order, add, watcher)
+    place = Place(device=settings.device)
+    return measure_cases(TARGET, plan(settings), order, add, watcher, place)
 
 
 def refuse_without_packages() -> None:

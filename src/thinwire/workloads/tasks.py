@@ -87,7 +87,7 @@ class ByteTransformer(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        places = self.place(torch.arange(tokens.shape[1]))
+        places = self.place(torch.arange(tokens.shape[1], device=tokens.device))
         x = self.blocks(self.embed(tokens) + places)
         logits: Tensor = self.head(self.norm(x))
         return logits.transpose(1, 2)  # (batch, class, position), as cross_entropy wants it

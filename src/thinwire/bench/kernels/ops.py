@@ -32,6 +32,7 @@ Work = Callable[[], object]
 WORKERS = 16
 PAYLOADS = (2, 4, 8, WORKERS)  # that hold as many elements together
 SAMPLE = 0.01  # DGC's, of the elements
+CROWD = 0.02  # of the tensor, where half of the elements of a crowded payload lie
 SMALL = 1e-6  # a gradient that changes no residual much, however often it is added
 GUESS = 0.98  # of the k-th magnitude: what last step's threshold is to this step's
 
@@ -81,17 +82,19 @@ class Inputs:
     def values(self) -> Tensor:
         return self.parts[0].values
 
-    def payloads(self, count: int) -> list[Sparse]:
+    def payloads(self, count: int, crowded: bool = False) -> list[Sparse]:
         """So many, with as many elements together as all workers' payloads, but for repeats."""
-        return [self.part(place, self.k * WORKERS // count) for place in range(count)]
+        return [self.part(place, self.k * WORKERS // count, crowded) for place in range(count)]
 
     def random(self, seed: int, numel: int | None = None) -> Tensor:
         draw = torch.Generator(self.device).manual_seed(seed)
         return torch.randn(numel or self.n, generator=draw, device=self.device)
 
-    def part(self, worker: int, count: int) -> Sparse:
+    def part(self, worker: int, count: int, crowded: bool = False) -> Sparse:
         draw = torch.Generator(self.device).manual_seed(worker)
         drawn = torch.randint(self.n, (count,), generator=draw, device=self.device)
+        if crowded:
+            drawn[::2] //= round(1 / CROWD)
         indices = drawn.unique()
         return Sparse(indices, self.random(worker, indices.numel()), self.n)
 
@@ -148,9 +151,9 @@ def _scattered(i: Inputs) -> Work:
     return decode
 
 
-def _decode(payloads: int) -> Callable[[Inputs], Work]:
+def _decode(payloads: int, crowded: bool = False) -> Callable[[Inputs], Work]:
     def prepare(i: Inputs) -> Work:
-        out, parts = torch.empty_like(i.x), i.payloads(payloads)
+        out, parts = torch.empty_like(i.x), i.payloads(payloads, crowded)
         return lambda: batched_decode.decode_sum(parts, out, 1 / payloads)
 
     return prepare
@@ -227,6 +230,8 @@ KERNELS: tuple[Op, ...] = (
         Op("decode", "ours", "fill", _elements(4), _decode(count), "batched_decode", count)
         for count in PAYLOADS
     ),
+    Op("decode, crowded", "ours", "fill", _elements(4), _decode(WORKERS, True), "batched_decode",
+       WORKERS),
     Op("decode", "torch, one by one", "fill", _elements(4), _scattered, payloads=WORKERS),
     Op("decode", "torch dense", "fill", _elements(4), _dense_decode, payloads=WORKERS),
     Op("merge", "ours", "rmw", _selected(48),

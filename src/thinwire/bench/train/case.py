@@ -24,8 +24,9 @@ REHEARSAL = {"weight": [64, 64], "bias": [64]}  # large enough for no recipe to 
 
 def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
     """One training run. A tiny one before compiles what would otherwise be compiled in it."""
-    rehearsal = {"shapes": REHEARSAL, "work": dict.fromkeys(REHEARSAL, 1), "compute": 0.0}
-    rehearsal |= {"steps": 2, "max_steps": 2, "held_out": False}
+    rehearsal: Message = {"steps": 2, "max_steps": 2, "held_out": False}
+    if case["device"] == "cpu":
+        rehearsal |= {"shapes": REHEARSAL, "work": dict.fromkeys(REHEARSAL, 1), "compute": 0.0}
     train(case | rehearsal, rank, ignore_step)
     return train(case, rank, report_step, settled=case["shapes"] is not None)
 
@@ -95,7 +96,8 @@ class TaskLoad:
     def __init__(self, case: Case, rank: int) -> None:
         self._task, self._seed, self._rank = TASKS[case["model"]], case["seed"], rank
         torch.manual_seed(self._seed)
-        self.model = self._task.model()
+        self._device = torch.device(case["device"])
+        self.model = self._task.model().to(self._device)
         self.work = {name: p.numel() for name, p in self.model.named_parameters()}
         self._optimizer = torch.optim.SGD(
             self.model.parameters(), lr=case["learning_rate"], momentum=case["momentum"]
@@ -104,7 +106,8 @@ class TaskLoad:
         self._decay = case["decay"]
 
     def prepare(self, step: int) -> None:
-        self._inputs, self._targets = self._task.batch_at(self._seed, step, self._rank)
+        inputs, targets = self._task.batch_at(self._seed, step, self._rank)
+        self._inputs, self._targets = inputs.to(self._device), targets.to(self._device)
         if self._decay:
             factor = min(1.0, 2 * (1 - (step - 1) / self._steps))
             self._optimizer.param_groups[0]["lr"] = self._learning_rate * factor
@@ -142,6 +145,8 @@ def _timed_step(load: Workload, ddp: nn.Module, pace: Pace) -> tuple[float, Tens
     pace.end_forward()
     torch.autograd.backward(loss)
     load.learn()
+    if loss.is_cuda:
+        torch.cuda.synchronize(loss.device)
     return time.perf_counter() - started, loss.detach()
 
 
@@ -173,11 +178,13 @@ def _mean(loss: Tensor) -> float:
 @torch.no_grad()
 def _held_out(task: Task, model: nn.Module, rank: int) -> dict[str, float]:
     """Loss (and accuracy, where it counts) on unseen examples, each rank on its share."""
-    inputs, targets = task.held_out(rank, dist.get_world_size())
+    device = next(model.parameters()).device
+    inputs, targets = (part.to(device) for part in task.held_out(rank, dist.get_world_size()))
     logits = model(inputs)
     loss = F.cross_entropy(logits, targets, reduction="sum")
     right = (logits.argmax(1) == targets).sum()
-    sums = torch.tensor([loss.item(), right.item(), targets.numel()], dtype=torch.float64)
+    count_of = torch.tensor(targets.numel(), device=device)
+    sums = torch.stack([loss.double(), right.double(), count_of.double()])
     dist.all_reduce(sums)
     loss_sum, right_sum, count = sums.tolist()
     means = {"held_out_loss": loss_sum / count}

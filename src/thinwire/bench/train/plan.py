@@ -7,7 +7,7 @@ from typing import Any
 
 from thinwire.bench.limits import refuse_links, refuse_workers_in_memory
 from thinwire.bench.peers import BASELINE, PEERS, SPARSE_PEERS, takes_density
-from thinwire.bench.runner import in_words
+from thinwire.bench.runner import Device, in_words
 from thinwire.bench.train.hooks import DDP_PEERS
 from thinwire.bench.train.tuning import DENSITY as TASK_DENSITY
 from thinwire.bench.train.tuning import tuning
@@ -64,6 +64,7 @@ class Case:
     overlap: bool = True
     seed: int = 0
     decay: bool = False  # lets the learning rate fall in the second half of the steps
+    device: Device = "cpu"
     held_out: bool = False  # ends with the loss on examples that were never trained on
 
     @property
