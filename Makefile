@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup system demo test test-gpu soak-gpu quick examples lint docs bench clean
+.PHONY: setup system demo test test-gpu soak-gpu quick examples lint docs bench bench-gpu clean
 
 setup: $(STAMP)
 
@@ -98,6 +98,15 @@ bench: setup
 	$(BIN)/thinwire bench kernels --device cpu --n 25.6m --density 0.001,0.01 --threads 1,2 \
 	  --json $(RESULTS)/kernels-cpu.json --png $(RESULTS)/kernels-cpu.png
 	$(BIN)/thinwire bench codecs --json $(RESULTS)/codecs.json --png $(RESULTS)/codecs.png
+
+# The GPU's part, with the Python that has CUDA: make bench-gpu PYTHON=python3. What it wrote is drawn where there is
+# matplotlib: thinwire report docs/results/train-gpu.json --sheet docs/results/train-gpu.png \
+#   --page README.md --page docs/results/index.md
+GPU := PYTHONPATH=src $(PYTHON) -m thinwire.cli.app bench
+bench-gpu:
+	$(GPU) train --device cuda --models gpt2,resnet50 --rates 1gbit,10gbit,25gbit,100gbit --workers 4 \
+	  --steps 100 --warm-up 20 --check warn --json $(RESULTS)/train-gpu.json
+	$(GPU) kernels --device cuda --n 2^27 --density 0.001,0.01 --json $(RESULTS)/kernels-h200.json
 
 clean:
 	rm -rf .venv build dist docs/_build

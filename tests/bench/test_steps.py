@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from support.extras import CLI, needs
 from thinwire.bench.peers import BASELINE
@@ -197,3 +198,9 @@ def test_a_rate_that_cannot_be_had_is_told_in_rows_and_the_others_go_on(
         *((name, 1000.0, why) for name in (COMPUTE, BASELINE, "union")),
         *((name, None, None) for name in (BASELINE, "union")),
     ]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ThinwireError, match="no CUDA device"):
+        plan(Settings("cuda", rates=(None,)))

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import torch
+
 from thinwire.errors import ThinwireError
 from thinwire.lab import LabError
 from thinwire.lab.links import bits_per_second
@@ -22,6 +24,12 @@ def refuse_links(workers: Sequence[int], nodes: int | None, rates: Sequence[str 
             refuse_without_means()
         except LabError as error:
             raise LabError(f"{error}; `--rates none` measures over unshaped loopback") from None
+
+
+def refuse_device(device: str) -> None:
+    """A GPU where there is none."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ThinwireError("there is no CUDA device here: take --device cpu")
 
 
 def refuse_memory(needed_gib: float, free_gib: float | None, what: str) -> None:

@@ -7,7 +7,7 @@ from typer import Argument, Option, echo
 
 from thinwire.cli.options import JsonPath, PngFolder
 from thinwire.report.blocks import renewed
-from thinwire.report.charts.png import refuse_without_matplotlib, save
+from thinwire.report.charts.png import refuse_without_matplotlib, save, save_sheet
 from thinwire.report.kinds import by_kind
 from thinwire.results.file import ResultFile, write_whole
 from thinwire.results.rows import read
@@ -19,6 +19,7 @@ def report(
     ],
     out: Annotated[Path, Option(help="Where to write the page.")] = Path("report.html"),
     png: PngFolder = None,
+    sheet: Annotated[Path | None, Option(help="All figures in one PNG.")] = None,
     pages: Annotated[
         list[Path] | None, Option("--page", help="A Markdown page whose tables are made anew.")
     ] = None,
@@ -39,6 +40,9 @@ def report(
     if png is not None:
         save(plots, png)
         echo(f"Figures: {png}")
+    if sheet is not None:
+        save_sheet(plots, sheet)
+        echo(f"Sheet: {sheet}")
     for page in pages or []:
         write_whole(page, renewed(page.read_text(encoding="utf-8"), page.parent))
         echo(f"Tables: {page}")

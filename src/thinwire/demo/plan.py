@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import thinwire as tw
+from thinwire.bench.limits import refuse_device
 from thinwire.bench.runner import Device
 from thinwire.bench.train.plan import Case
 from thinwire.bench.train.tuning import DENSITY, tuning
@@ -49,6 +50,7 @@ def chosen_recipes(names: Sequence[str]) -> list[str]:
 def plan(settings: Settings) -> list[Case]:
     """All runs, recipe by recipe, so that a run broken off has whole recipes to show."""
     check_density(settings.density)
+    refuse_device(settings.device)
     return [
         _case(recipe, model, seed, settings)
         for recipe in chosen_recipes(settings.recipes)

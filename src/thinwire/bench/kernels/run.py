@@ -27,7 +27,7 @@ import torch
 from thinwire.bench.kernels.encode import ENCODE
 from thinwire.bench.kernels.ops import KERNELS, FloorKind, Inputs, Op
 from thinwire.bench.kernels.timing import Stepped, measure, measure_floors
-from thinwire.bench.limits import refuse_memory
+from thinwire.bench.limits import refuse_device, refuse_memory
 from thinwire.bench.timing import Spread, Watcher, threads
 from thinwire.errors import ThinwireError
 from thinwire.kernels import chosen
@@ -160,8 +160,7 @@ def _refuse_impossible(settings: Settings) -> None:
             raise ThinwireError(f"unknown operation {name!r}; there are: {'; '.join(known)}")
     if settings.device not in ("cpu", "cuda"):
         raise ThinwireError(f"device={settings.device!r} must be cpu or cuda")
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise ThinwireError("there is no CUDA device here: take --device cpu")
+    refuse_device(settings.device)
     if min(settings.n) < LEAST_N:
         raise ThinwireError(f"n={min(settings.n)} must be at least {LEAST_N}")
     for density in settings.density:

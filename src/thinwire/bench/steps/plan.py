@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import thinwire as tw
-from thinwire.bench.limits import refuse_links
+from thinwire.bench.limits import refuse_device, refuse_links
 from thinwire.bench.peers import BASELINE, PEERS, takes_density
 from thinwire.bench.runner import Device, in_words
 from thinwire.bench.train.hooks import DDP_PEERS
@@ -123,4 +123,5 @@ def _refuse_impossible(settings: Settings) -> None:
             at_density(name, _density(name, settings.density))
     if settings.steps < 1 or settings.warmup < 0:
         raise ThinwireError("steps must be at least 1, and warmup at least 0")
+    refuse_device(settings.device)
     refuse_links(settings.workers, settings.nodes, settings.rates)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 import thinwire as tw
-from thinwire.bench.limits import refuse_links, refuse_workers_in_memory
+from thinwire.bench.limits import refuse_device, refuse_links, refuse_workers_in_memory
 from thinwire.bench.peers import BASELINE, PEERS, takes_density
 from thinwire.bench.runner import Answers, Device, Place, in_words, measure_cases, setting_of
 from thinwire.bench.timing import Spread, Watcher
@@ -173,6 +173,7 @@ def _refuse_impossible(settings: Settings) -> None:
     """Before anything is started: a run should not end in its tenth minute for this."""
     for density in settings.density:
         check_density(density)
+    refuse_device(settings.device)
     refuse_links(settings.workers, settings.nodes, settings.rates)
     if min(settings.n) < 1 or settings.steps < 1 or settings.warmup < 0:
         raise ThinwireError("n and steps must be at least 1, and warmup at least 0")
