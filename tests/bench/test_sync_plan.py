@@ -58,5 +58,5 @@ def test_links_that_cannot_be_made_are_refused_with_what_works(
         raise LabError("no namespaces here")
 
     monkeypatch.setattr("thinwire.bench.limits.refuse_without_means", refuse)
-    with pytest.raises(LabError, match="no namespaces here.*--rates none"):
+    with pytest.raises(LabError, match=r"no namespaces here.*--rates none"):
         plan(Settings(rates=(None, "1gbit")))
