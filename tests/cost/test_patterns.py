@@ -20,7 +20,15 @@ from thinwire.collective.touched import LISTS_FROM, agree
 from thinwire.comm import messages
 from thinwire.cookbook import recipe
 from thinwire.cost.calibration import calibrate
-from thinwire.cost.exchange import Load, Pattern, Stage, allreduce, gather_numbers, to_all
+from thinwire.cost.exchange import (
+    Load,
+    Pattern,
+    Stage,
+    allreduce,
+    equal_to_all,
+    gather_numbers,
+    to_all,
+)
 from thinwire.cost.network import Link, Network
 from thinwire.cost.patterns import _agreement, boundary_stages, pattern, threshold_stages
 from thinwire.cost.predict import predict
@@ -44,6 +52,10 @@ class Alike:
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         self.stages.append(to_all(self.size, tensor.nbytes))
         return [tensor] * self.size
+
+    def all_gather_equal(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.stages.append(equal_to_all(self.size, tensor.nbytes))
+        return torch.stack([tensor] * self.size)
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         self.stages.append(allreduce(self.size, tensor.nbytes))
@@ -97,8 +109,8 @@ def test_all_three_ways_to_agree_are_taken() -> None:
     def sent(size: int, blocks: int, mine: int) -> Stage:
         return _agreement(Load(size, blocks * BLOCK, mine * BLOCK, 1.0, BLOCK), BLOCK)[-1]
 
-    assert sent(16, 1000, 1) == to_all(16, 125)  # bitmaps
-    assert sent(64, 1000, 1) == to_all(64, 125)  # flags are fewer bytes, and 126 rounds
+    assert sent(16, 1000, 1) == equal_to_all(16, 125)  # bitmaps
+    assert sent(64, 1000, 1) == equal_to_all(64, 125)  # flags are fewer bytes, and 126 rounds
     many = 4 * LISTS_FROM
     assert sent(64, many, many // 2) == allreduce(64, many)  # flags
     assert sent(17, LISTS_FROM, 10) == to_all(17, 40)  # lists

@@ -31,26 +31,27 @@ def turn(ready, exchange, before=0.0, after=0.0):
 
 def test_one_ordered_worker_takes_units_as_they_are_ready():
     turns = [turn(0.5, 1.5, 0.5), turn(0.75, 0.5, 0.5), turn(1.0, 0.5)]
-    assert step_seconds(turns, 4.0, NETWORK) == 5.5  # 2…4, 4…5, 5…5.5
-    assert step_seconds(turns, 100.0, NETWORK) == 100.5
-    assert step_seconds(turns, 0.0, NETWORK) == 3.5
-    assert step_seconds(turns, 4.0, NETWORK, overlap=False) == 7.5
-    assert step_seconds([], 4.0, NETWORK) == 4.0
+    assert step_seconds(turns, 4.0) == 5.5  # 2…4, 4…5, 5…5.5
+    assert step_seconds(turns, 100.0) == 100.5
+    assert step_seconds(turns, 0.0) == 3.5
+    assert step_seconds(turns, 4.0, overlap=False) == 7.5
+    assert step_seconds([], 4.0) == 4.0
 
 
 def test_over_nccl_the_wire_is_busy_while_devices_work():
-    nccl = Network(Link(1e-4, 1e-8), backend="nccl")
     turns = [turn(0.5, 2.0, 0.25, 0.5), turn(0.75, 2.0, 0.25, 0.5)]
     # Selected by 2.25 and 3.5, the second also after the first; on the wire 2.25…4.25…6.25.
-    assert step_seconds(turns, 4.0, nccl) == 6.75
-    assert step_seconds(turns, 100.0, nccl) == 100.5  # selecting is not hidden: it takes the device
-    assert step_seconds(turns, 4.0, nccl, overlap=False) == 9.5
+    assert step_seconds(turns, 4.0, several=True) == 6.75
+    assert (
+        step_seconds(turns, 100.0, several=True) == 100.5
+    )  # selecting is not hidden: it takes the device
+    assert step_seconds(turns, 4.0, several=True, overlap=False) == 9.5
 
 
 def test_time_alone_is_that_of_the_whole_prediction():
     for name in ("dense", "topk", "union"):
         built = recipe(name)
-        units = units_of(SHAPES, built.unit, built.bypass)
+        units = units_of(SHAPES, built.unit, built.bypass, joins=built.joins)
         alone = expected_seconds(built, units, 8, NETWORK, None, compute=1.0)
         assert alone == predict(built, SHAPES, 8, NETWORK, compute=1.0).seconds
 

@@ -10,7 +10,13 @@ from thinwire.plan.measure import measure
 
 def measured_by(group, rank, size, folder):
     os.environ["XDG_CACHE_HOME"] = folder
-    case = {"recipes": ["dense"], "density": 0.01, "node_size": 1, "refresh": False}
+    case = {
+        "recipes": ["dense"],
+        "density": 0.01,
+        "node_size": 1,
+        "refresh": False,
+        "device": "cpu",
+    }
     return measure(case, rank, SimpleNamespace)["calibration"]
 
 

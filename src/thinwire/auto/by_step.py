@@ -49,6 +49,13 @@ class Choosers:
             return True
         return bool(self.by_kind) and all(c.settled for c in self.by_kind.values())
 
+    def is_steady(self, device: torch.device) -> bool:
+        """Whether the backward pass that runs, or comes, asks the host nothing on this device."""
+        if not isinstance(self.pipeline, Auto):
+            return self.pipeline.is_steady(device)
+        chooser = self._now or self._of(self.pipeline, BACKWARD)
+        return all(recipe.is_steady(device) for recipe in chooser.possible)
+
     @property
     def grouping(self) -> Pipeline:
         """Whose `unit` and `bypass` say which tensors go together in this step."""
@@ -59,12 +66,11 @@ class Choosers:
         self.clock.begin(kind)
         if not isinstance(self.pipeline, Auto):
             return
-        if kind not in self.by_kind:
-            self.by_kind[kind] = self._chooser(self.pipeline, kind)
+        chooser = self._of(self.pipeline, kind)
         began, self._since = self._mark(), time.perf_counter()
         if self._timed is not None:
             self._timed.time_step(self._began, began)
-        self._now, self._timed, self._began = self.by_kind[kind], None, began
+        self._now, self._timed, self._began = chooser, None, began
 
     def end_step(self) -> None:
         """The step is over, and no error ended it."""
@@ -108,6 +114,11 @@ class Choosers:
     def load(self, choice: Choice) -> None:
         """Go on with what a checkpoint says."""
         self.by_kind, self._loaded, self._timed = {}, dict(choice), None
+
+    def _of(self, auto: Auto, kind: tuple[str, ...]) -> Chooser:
+        if kind not in self.by_kind:
+            self.by_kind[kind] = self._chooser(auto, kind)
+        return self.by_kind[kind]
 
     def _chooser(self, auto: Auto, kind: tuple[str, ...]) -> Chooser:
         if not auto.trial:

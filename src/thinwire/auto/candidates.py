@@ -12,6 +12,7 @@ from thinwire.cost.network import Network
 from thinwire.cost.predict import expected_seconds
 from thinwire.cost.probe import measure_network
 from thinwire.pipeline import Pipeline
+from thinwire.types import Codec
 
 PROBE = 0.5  # of a dense step's time: what measuring the network may take
 HALVINGS = 40
@@ -39,19 +40,26 @@ def predicted_steps(
     network = measure_network(comm, device, nodes, seconds=PROBE * dense)
     speed = measure_speed(comm, device)
     costs = estimated_costs(pipelines.values(), device, speed)
-    planned: dict[tuple[str, int], list[PlannedUnit]] = {}
+    planned: dict[tuple[str, int, bool], list[PlannedUnit]] = {}
 
     def seconds(label: str, compute: float) -> float:
         recipe = pipelines[label]
-        key = (recipe.unit, recipe.bypass)
+        key = (recipe.unit, recipe.bypass, recipe.joins)
         if key not in planned:
-            planned[key] = units_of(shapes, *key)
+            planned[key] = units_of(shapes, recipe.unit, recipe.bypass, joins=recipe.joins)
         units = planned[key]
         return expected_seconds(recipe, units, comm.size, network, costs, compute, overlap)
 
     compute = _inverse(lambda c: seconds(DENSE, c), dense)
     off = dense / seconds(DENSE, compute)  # where the exchange alone would take longer
-    return {label: off * seconds(label, compute) for label in pipelines}, network
+    tried = [label for label, recipe in pipelines.items() if _is_worth_a_trial(recipe, device)]
+    return {label: off * seconds(label, compute) for label in tried}, network
+
+
+def _is_worth_a_trial(recipe: Pipeline, device: torch.device) -> bool:
+    """On a GPU the host would have to ask for every size that nobody can know beforehand."""
+    asks = isinstance(recipe.codec, Codec) and not recipe.codec.is_steady
+    return device.type != "cuda" or not asks
 
 
 def _inverse(growing: Callable[[float], float], value: float) -> float:

@@ -58,6 +58,11 @@ class Chooser(ABC):
         """Whose `unit` and `bypass` say which tensors go together in this step."""
 
     @property
+    def possible(self) -> tuple[Pipeline, ...]:
+        """What units may go through in this step."""
+        return (self.grouping,)
+
+    @property
     @abstractmethod
     def settled(self) -> bool:
         """Whether nothing is being tried now."""

@@ -33,6 +33,10 @@ class CostChooser(Chooser):
         return self.auto
 
     @property
+    def possible(self) -> tuple[Pipeline, ...]:
+        return tuple(self.pipelines.values())
+
+    @property
     def settled(self) -> bool:
         return self.comm.size == 1 or self.decision is not None
 

@@ -13,6 +13,7 @@ from thinwire.cli.plan_options import GBPS_HELP, PLAIN_WIDTH, ClusterOptions, Co
 from thinwire.cost.calibration import Calibration
 from thinwire.cost.network import Link
 from thinwire.plan.measure import (
+    backend_of,
     chosen_device,
     device_costs,
     measure_on_loopback,
@@ -33,14 +34,17 @@ def doctor(
     gbps: Annotated[float | None, Option(help=GBPS_HELP)] = None,
     cluster: ClusterOptions,
     compute: Compute = None,
+    device: Annotated[str, Option(help="Where gradients are: auto, cpu, cuda.")] = "auto",
     refresh: Annotated[bool, Option("--refresh", help="Measure everything anew.")] = False,
     json_path: JsonPath = None,
 ) -> None:
     """Say whether compression pays here, yes or no, with the numbers.
 
-    Under torchrun it measures the cluster. With --gbps the network is taken as given. Alone it
-    measures processes on this machine, over the loopback.
+    Under torchrun, or in thinwire lab, it measures the cluster. With --gbps the network is taken
+    as given. Alone it measures processes on this machine, over the loopback. Gradients on GPUs
+    travel by NCCL.
     """
+    chosen = chosen_device(device)
     planned, recipes = find_model(model).taking(compute), cluster.pipelines()
     launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
     workers = int(os.environ["WORLD_SIZE"]) if launched else workers
@@ -54,13 +58,13 @@ def doctor(
         "refresh": refresh,
     }
     if gbps is not None:
-        network = cluster.network(Link.of(gbps, cluster.latency))
-        costs = device_costs(recipes.values(), chosen_device("auto"), refresh)
+        network = cluster.network(Link.of(gbps, cluster.latency), backend_of(chosen))
+        costs = device_costs(recipes.values(), chosen, refresh)
         measured, where = Calibration(network, costs), "a network as given"
     elif launched:
-        measured, where = measure_under_torchrun(case), "this cluster, measured"
+        measured, where = measure_under_torchrun(case, chosen), "this cluster, measured"
     else:
-        measured = measure_on_loopback(case, workers)
+        measured = measure_on_loopback(case, workers, chosen)
         where = "this machine alone, over its loopback"
     if not speaks:
         return

@@ -11,7 +11,7 @@ from thinwire.cli.plan_options import GBPS_HELP, PLAIN_WIDTH, ClusterOptions, Co
 from thinwire.cost.curves import Costs
 from thinwire.cost.network import Link
 from thinwire.format import duration, optional, short
-from thinwire.plan.measure import chosen_device, device_costs
+from thinwire.plan.measure import backend_of, chosen_device, device_costs
 from thinwire.plan.models import find_model
 from thinwire.plan.steps import predictions, step_rows, tensor_rows
 from thinwire.results.file import ResultFile, Row
@@ -42,8 +42,8 @@ def plan(
     """Predict a training step with each recipe, and tensor by tensor for the fastest."""
     cluster.check_workers(workers)
     planned, recipes = find_model(model).taking(compute), cluster.pipelines()
-    network = cluster.network(Link.of(gbps, cluster.latency))
     measured = None if device == "none" else chosen_device(device)
+    network = cluster.network(Link.of(gbps, cluster.latency), backend_of(measured))
     results = ResultFile(json_path)
     costs = None if measured is None else device_costs(recipes.values(), measured, refresh)
     steps = predictions(recipes, planned, workers, network, costs, overlap)

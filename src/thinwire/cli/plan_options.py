@@ -54,12 +54,12 @@ class ClusterOptions:
         """The recipes by name."""
         return candidates(split(self.recipes), self.density)
 
-    def network(self, link: Link) -> Network:
+    def network(self, link: Link, backend: str = "gloo") -> Network:
         """Nodes with such a link between them."""
         if self.node_size == 1:
-            return Network(link)
+            return Network(link, backend=backend)
         inside = Link.of(self.inside_gbps, self.inside_latency)
-        return Network(link, inside=inside, node_size=self.node_size)
+        return Network(link, inside=inside, node_size=self.node_size, backend=backend)
 
     def check_workers(self, workers: int) -> None:
         """Refuse ranks that do not fill the nodes."""

@@ -41,6 +41,9 @@ def simulate(
     alike: Annotated[
         float, Option(min=0, max=1, help="Share of a selection that all ranks have.")
     ] = ALIKE,
+    nccl: Annotated[
+        bool, Option("--nccl", help="Gradients on GPUs: buckets at once, in NCCL's rings.")
+    ] = False,
     png: PngFolder = None,
     json_path: JsonPath = None,
 ) -> None:
@@ -49,7 +52,8 @@ def simulate(
         raise ThinwireError(f"beta={beta} and gbps={gbps} say the same: give one of them")
     link = Link.of(1.0 if gbps is None else gbps, cluster.latency)
     network = cluster.network(
-        Link(link.alpha if alpha is None else alpha, link.beta if beta is None else beta, overhead)
+        Link(link.alpha if alpha is None else alpha, link.beta if beta is None else beta, overhead),
+        "nccl" if nccl else "gloo",
     )
     numbers = worker_range(workers)
     for number in numbers:

@@ -20,14 +20,21 @@ class PlannedUnit:
 
 
 def units_of(
-    shapes: Mapping[str, Shape], unit: str, bypass: int, work: Mapping[str, float] | None = None
+    shapes: Mapping[str, Shape],
+    unit: str,
+    bypass: int,
+    work: Mapping[str, float] | None = None,
+    joins: bool = False,
 ) -> list[PlannedUnit]:
     """The units of a model in the order of the exchange.
 
     Gradients are ready from the last tensor to the first, each after its share of the backward
     pass: by `work`, where it is known, else by elements. DDP hands them over by buckets; small
-    tensors, and all if the model is one unit, wait for the last bucket (`stream`).
+    tensors, and all if the model is one unit, wait for the last bucket (`BackwardPass`). Where they
+    may share a payload (`joins`), a bucket is never split, and small tensors travel with it.
     """
+    if joins:
+        unit, bypass = "model" if unit == "model" else "bucket", 0
     sizes = {name: prod(shape) for name, shape in shapes.items()}
     buckets = list(_buckets(sizes, work or sizes))
     waiting = {n: s for n, s in sizes.items() if unit == "model" or s <= bypass}

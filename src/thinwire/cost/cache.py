@@ -13,7 +13,7 @@ from thinwire.rng import fingerprint
 from thinwire.types import Communicator
 
 Plain = dict[str, Any]
-FORMAT = 1
+FORMAT = 2
 _IDENTITY = ("system", "cpu", "cores", "torch", "thinwire")
 
 

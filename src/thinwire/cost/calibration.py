@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from thinwire.comm import GroupCommunicator, Nodes
 from thinwire.cost import cache
 from thinwire.cost.curves import WORK, Costs, Curve, key_of, measure_curves
+from thinwire.cost.estimate import Speed, measure_speed
 from thinwire.cost.network import Network
 from thinwire.cost.patterns import check_modelled
 from thinwire.cost.probe import agreed, measure_network
@@ -22,15 +23,18 @@ class Calibration:
 
     network: Network
     costs: Costs
+    speed: Speed | None = None  # of the device, for recipes that were not measured
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"network": self.network.to_dict(), "costs": self.costs.to_dict()}
+        speed = None if self.speed is None else asdict(self.speed)
+        return {"network": self.network.to_dict(), "costs": self.costs.to_dict(), "speed": speed}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Self:
         """What `to_dict` was called on."""
-        return cls(Network.from_dict(plain["network"]), Costs.from_dict(plain["costs"]))
+        speed = None if plain.get("speed") is None else Speed(**plain["speed"])
+        return cls(Network.from_dict(plain["network"]), Costs.from_dict(plain["costs"]), speed)
 
 
 def calibrate(
@@ -58,7 +62,7 @@ def calibrate(
     known = None if kept is None else _understood(kept)
     if known is None:
         network = network or measure_network(comm, device, nodes, clock)
-        known = Calibration(network, Costs(str(device)))
+        known = Calibration(network, Costs(str(device)), measure_speed(comm, device, clock))
     known = replace(known, network=network or known.network)
     missing = {key_of(p): p for p in pipelines if key_of(p) not in known.costs.curves}
     if kept is not None and not missing:

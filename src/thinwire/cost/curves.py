@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from statistics import median
 from typing import Any, Self
 
@@ -123,33 +122,59 @@ def _medians(
     """Seconds by kind of work, the median over the steps."""
     grad = torch.randn(n, generator=torch.Generator().manual_seed(n)).to(device)
     state = recipe.init(TensorSpec("calibration", n, grad.dtype, device))
-    comm, taken = alone(), []
+    comm, watch = alone(), Stopwatch(device, clock)
     for step in range(STEPS):
-        spent = dict.fromkeys(WORK, 0.0)
         flat = grad.clone()
+        watch.begin_step()
         ctx = StepContext(
             tensor="calibration",
             step=step,
             seed=0,
             comm=comm,
             density=density,
-            phase=partial(_timed, spent, device, clock),
+            phase=watch.phase,
         )
         with ctx.phase("feedback"):
             max_abs(flat)  # every step looks for NaN and Inf first
         recipe.step(flat, state, ctx)
-        taken.append(spent)
-    return {work: median(spent[work] for spent in taken[1:]) for work in WORK}
+    taken = watch.read()[1:]
+    return {work: median(spent[work] for spent in taken) for work in WORK}
 
 
-@contextmanager
-def _timed(
-    spent: dict[str, float], device: torch.device, clock: Callable[[], float], phase: str
-) -> Iterator[None]:
-    """Add the time inside to its kind of work, the device's work included."""
-    begin = clock()
-    yield
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    if phase in _PHASES:
-        spent[_PHASES[phase]] += clock() - begin
+class Stopwatch:
+    """Seconds by kind of work, step by step; on a GPU by events, so that the host runs ahead."""
+
+    def __init__(self, device: torch.device, clock: Callable[[], float]) -> None:
+        self._on_gpu, self._clock = device.type == "cuda", clock
+        self._steps: list[list[tuple[str, Any, Any]]] = []
+
+    def begin_step(self) -> None:
+        """What follows is of a new step."""
+        self._steps.append([])
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time what happens inside."""
+        begin = self._mark()
+        yield
+        if name in _PHASES:
+            self._steps[-1].append((_PHASES[name], begin, self._mark()))
+
+    def read(self) -> list[dict[str, float]]:
+        """What each step took. Waits for the device."""
+        if self._on_gpu:
+            torch.cuda.synchronize()
+        taken = []
+        for step in self._steps:
+            spent = dict.fromkeys(WORK, 0.0)
+            for work, begin, end in step:
+                spent[work] += begin.elapsed_time(end) / 1000 if self._on_gpu else end - begin
+            taken.append(spent)
+        return taken
+
+    def _mark(self) -> Any:
+        if not self._on_gpu:
+            return self._clock()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

@@ -6,7 +6,7 @@ is good enough to say which of them are worth a trial.
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -22,6 +22,7 @@ from thinwire.types import Communicator
 READ = {"cpu": 1 << 21, "cuda": 1 << 25}  # elements: enough to leave the caches
 CALLS = 20
 CPU_ENTRY, CPU_CALL = 4e-9, 1e-4  # seconds; a device's follow from its bandwidth and launches
+ASKING = 40  # calls: what it takes to wait for a device and ask it something
 GPU_ENTRY = 8  # reads: an entry moves 32 bytes, scattered
 
 
@@ -52,7 +53,12 @@ def measure_speed(
 
 def estimated_costs(recipes: Iterable[Pipeline], device: torch.device, speed: Speed) -> Costs:
     """Curves of all recipes, as `curves` would have measured them."""
-    return Costs(str(device), {key_of(recipe): _curves(recipe, speed) for recipe in recipes}, 0.5)
+    curves = {}
+    for recipe in recipes:
+        asks = device.type == "cuda" and not recipe.is_steady(device)
+        slower = replace(speed, call=ASKING * speed.call) if asks else speed
+        curves[key_of(recipe)] = _curves(recipe, slower)
+    return Costs(str(device), curves, 0.5)
 
 
 def _curves(recipe: Pipeline, speed: Speed) -> dict[str, Curve]:

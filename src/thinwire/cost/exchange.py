@@ -90,21 +90,21 @@ def gather_numbers(workers: int, numbers: int) -> Stage:
     return Stage(1, workers - 1, sent, sent)
 
 
-def to_all(workers: int, wire: float, backend: str = "gloo") -> Stage:
-    """A payload of such a size to each of the others: message by message, or round NCCL's ring."""
-    peers = workers - 1
-    if backend == "nccl":
-        return Stage(peers, peers, peers * wire, peers * wire, ring=True)
-    sent = peers * (LENGTH + wire)
+def to_all(workers: int, wire: float) -> Stage:
+    """A payload of such a size, which only the sender knows, to each of the others."""
+    peers, sent = workers - 1, (workers - 1) * (LENGTH + wire)
     return Stage(rounds(wire), rounds(wire) * peers, sent, sent)
 
 
-def to_each(workers: int, wire: float, backend: str = "gloo") -> Stage:
-    """Another payload of such a size to each of the others."""
-    if backend == "nccl":
-        peers = workers - 1
-        return Stage(1, peers, peers * wire, peers * wire)
-    return to_all(workers, wire)
+def equal_to_all(workers: int, wire: float, backend: str = "gloo") -> Stage:
+    """A payload of a size that all know to each of the others; NCCL's go round a ring."""
+    peers, ring = workers - 1, backend == "nccl"
+    return Stage(peers if ring else 1, peers, peers * wire, peers * wire, ring)
+
+
+def equal_to_each(workers: int, wire: float) -> Stage:
+    """Another payload of a size that all know to each of the others."""
+    return equal_to_all(workers, wire)
 
 
 def inside_nodes(load: Load, node_size: int) -> Pattern:

@@ -13,6 +13,7 @@ formulas, which leave those out; `docs/papers/communication.md` has both side by
 Indices are taken to be spread evenly over the tensor, and shares over the ranks.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import singledispatch
 from math import ceil
@@ -41,10 +42,11 @@ from thinwire.cost.exchange import (
     Pattern,
     Stage,
     allreduce,
+    equal_to_all,
+    equal_to_each,
     gather_numbers,
     inside_nodes,
     to_all,
-    to_each,
 )
 from thinwire.cost.network import Network
 from thinwire.cost.wire_size import dense_wire_bytes, wire_bytes
@@ -82,7 +84,7 @@ def _dense(collective: Dense, codec: AnyCodec, load: Load) -> Pattern:
 @pattern.register
 def _allgather(collective: AllGather, codec: AnyCodec, load: Load) -> Pattern:
     wire = _wire(codec, load, load.k)
-    return Pattern((to_all(load.workers, wire, load.backend),), load.k, load.workers * load.k)
+    return Pattern((_gather(load, wire),), load.k, load.workers * load.k)
 
 
 @pattern.register
@@ -174,7 +176,7 @@ def _oktopk(collective: OkTopK, codec: AnyCodec, load: Load) -> Pattern:
         gather_numbers(workers, len(Counts._fields)),
         *(stage.times(1 / collective.threshold_interval) for stage in threshold_stages(workers)),
         *(stage.times(1 / collective.boundary_interval) for stage in boundaries),
-        to_all(load.workers, total, load.backend),
+        to_all(workers, total),
     )
     return Pattern(stages, load.k + survivors / workers, load.k + survivors)
 
@@ -209,12 +211,18 @@ def exchange_cost(
     return seconds, inside.sent + between.sent / network.node_size, between
 
 
+def _gather(load: Load, wire: float) -> Stage:
+    """A payload from each to all."""
+    if load.backend == "nccl":
+        return equal_to_all(load.workers, wire, load.backend)
+    return to_all(load.workers, wire)
+
+
 def _by_owners(load: Load, part: float, total: float) -> tuple[Stage, ...]:
     """Parts to the owners of their regions, and the sums from them."""
-    return (
-        to_each(load.workers, part, load.backend),
-        to_all(load.workers, total, load.backend),
-    )
+    if load.backend == "nccl":
+        return equal_to_each(load.workers, part), _gather(load, total)
+    return to_all(load.workers, part), to_all(load.workers, total)
 
 
 def _blocks(load: Load, block: int) -> tuple[int, float, float]:
@@ -232,12 +240,13 @@ def _agreement(load: Load, block: int) -> tuple[Stage, ...]:
     workers = load.workers
     blocks, mine, _ = _blocks(load, block)
     if load.backend == "nccl":
-        return (to_all(load.workers, ceil(blocks / 8), load.backend),)
+        return (equal_to_all(workers, ceil(blocks / 8), load.backend),)
     asks = asks_lengths(blocks)
     method, size = method_of(workers, blocks, mine if asks else None)
-    agreed = (
-        allreduce(workers, size) if method == "flags" else to_all(load.workers, size, load.backend)
-    )
+    by_method: dict[str, Callable[[int, float], Stage]] = {
+        "flags": allreduce, "bitmaps": equal_to_all, "lists": to_all
+    }  # fmt: skip
+    agreed = by_method[method](workers, size)
     return (gather_numbers(workers, 1), agreed) if asks else (agreed,)
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+import torch
+
 from thinwire.collective import Dense
 from thinwire.cost.buckets import PlannedUnit, Shape, units_of
 from thinwire.cost.curves import Costs, Curve
@@ -14,6 +16,7 @@ from thinwire.pipeline import Pipeline
 from thinwire.settings import target_count
 from thinwire.sparsify import BlockTopK, Everything, HashedSlots
 
+CUDA = torch.device("cuda")
 ALIKE = 0.25  # of a selection that all ranks share: Ok-Topk, section 5.2, has 0.13 and 0.36
 
 
@@ -77,7 +80,7 @@ def predict(
     that is uncertain at once to its good or its bad end: the network by its spread, the devices by
     theirs, and how much the ranks' selections have in common.
     """
-    units = units_of(shapes, recipe.unit, recipe.bypass, work)
+    units = units_of(shapes, recipe.unit, recipe.bypass, work, recipe.joins)
 
     def step(share: float, sign: int) -> tuple[float, list[UnitCost]]:
         paid = [unit_cost(recipe, unit, workers, network, costs, share) for unit in units]
@@ -85,7 +88,7 @@ def predict(
         wire = max(0.0, 1 + sign * network.spread)
         device = 1 if costs is None else max(0.0, 1 + sign * costs.spread)
         turns = [cost.scaled(device, wire) for cost in paid]
-        return step_seconds(turns, compute, network, overlap), paid
+        return step_seconds(turns, compute, several_at_once(recipe, network), overlap), paid
 
     seconds, paid = step(alike, 0)
     (low, _), (high, _) = step(1.0, -1), step(0.0, +1)
@@ -110,7 +113,13 @@ def expected_seconds(
         if key not in by_size:
             by_size[key] = unit_cost(recipe, unit, workers, network, costs)
         paid.append(replace(by_size[key], unit=unit))
-    return step_seconds([*paid, _agreement(workers, network)], compute, network, overlap)
+    turns = [*paid, _agreement(workers, network)]
+    return step_seconds(turns, compute, several_at_once(recipe, network), overlap)
+
+
+def several_at_once(recipe: Pipeline, network: Network) -> bool:
+    """Whether units are queued on devices and all under way together, and no size is asked for."""
+    return network.backend == "nccl" and recipe.is_steady(CUDA)
 
 
 def _agreement(workers: int, network: Network) -> UnitCost:
@@ -123,17 +132,17 @@ def _agreement(workers: int, network: Network) -> UnitCost:
 
 
 def step_seconds(
-    turns: Sequence[UnitCost], compute: float, network: Network, overlap: bool = True
+    turns: Sequence[UnitCost], compute: float, several: bool = False, overlap: bool = True
 ) -> float:
     """When the last unit is done, by the order in which they are ready.
 
-    Over Gloo one ordered worker takes each from its selection to its update. Over NCCL the wire
-    takes one after the other, while devices select, decode and compute; they share the device, so
-    that what a unit works comes on top of the compute.
+    One ordered worker takes each from its selection to its update. Where `several` are under way,
+    the wire takes one after the other while the device selects, decodes and computes; it is one
+    device, so that what units work comes on top of the compute.
     """
     if not overlap:
         return compute + sum(turn.seconds for turn in turns)
-    if network.backend != "nccl":
+    if not several:
         now = 0.0
         for turn in turns:
             now = max(now, turn.unit.ready * compute) + turn.seconds
@@ -159,12 +168,14 @@ def unit_cost(
     Of a recipe that chooses, it is the cheapest of its alternatives.
     """
     if unit.bypassed:
-        load = Load(workers, unit.numel, unit.numel, backend=network.backend)
+        load = Load(workers, unit.numel, unit.numel)
         seconds, sent, _ = exchange_cost(Dense(), None, load, network)
         return UnitCost(unit, unit.numel, 0.0, seconds, sent)
 
     def cost_by(pipeline: Pipeline) -> UnitCost:
-        load = replace(load_of(pipeline, unit.numel, workers, alike), backend=network.backend)
+        load = load_of(pipeline, unit.numel, workers, alike)
+        if several_at_once(pipeline, network):
+            load = replace(load, backend="nccl")
         seconds, sent, exchange = exchange_cost(pipeline.collective, pipeline.codec, load, network)
         curves = None if costs is None else costs.of(pipeline)
         before, after = (0.0, 0.0) if curves is None else _work(pipeline, load, exchange, curves)

@@ -62,7 +62,7 @@ class Synchronizer:
 
     def is_steady(self, device: torch.device) -> bool:
         """Whether steps on this device ask the host nothing, and so need no thread of their own."""
-        return self.runner.nodes is None and self.pipeline.is_steady(device)
+        return self.runner.nodes is None and self.choosers.is_steady(device)
 
     def average(self, name: str, grad: Tensor) -> Tensor:
         """The mean of `grad` over the ranks, by the recipe; see `average_all`."""

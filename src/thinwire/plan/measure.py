@@ -20,7 +20,7 @@ from thinwire.pipeline import Pipeline
 TARGET = "thinwire.plan.measure:measure"
 
 Case = dict[str, Any]
-"""What ranks are asked for: `recipes`, `density`, `node_size`, and `refresh` to measure anew."""
+"""What ranks are asked for: `recipes`, `density`, `node_size`, `device`, and `refresh`."""
 
 
 def candidates(names: Iterable[str], density: float) -> dict[str, Pipeline]:
@@ -44,10 +44,9 @@ def device_costs(recipes: Iterable[Pipeline], device: torch.device, refresh: boo
     return calibrate(alone(), list(recipes), device, refresh=refresh).costs
 
 
-def measure_under_torchrun(case: Case) -> Calibration:
+def measure_under_torchrun(case: Case, device: torch.device) -> Calibration:
     """This process is a rank of a cluster that torchrun started."""
-    device = torch.device("cpu")
-    if torch.cuda.is_available():
+    if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
@@ -57,16 +56,19 @@ def measure_under_torchrun(case: Case) -> Calibration:
         dist.destroy_process_group()
 
 
-def measure_on_loopback(case: Case, workers: int) -> Calibration:
-    """Processes on this machine, started for it."""
-    with Lab(workers, loopback=True) as lab:
-        answers = Workers(lab, workers, TARGET).run(case)
+def measure_on_loopback(case: Case, workers: int, device: torch.device) -> Calibration:
+    """Processes on this machine, started for it; on GPUs they share the cards that there are."""
+    on_gpu = device.type == "cuda"
+    with Lab(workers, loopback=True, gpu=on_gpu) as lab:
+        ranks = Workers(lab, workers, TARGET, "cuda" if on_gpu else "cpu")
+        answers = ranks.run(case | {"device": device.type})
     return Calibration.from_dict(answers[0]["calibration"])
 
 
 def measure(case: Case, rank: int, report_step: Callable[[], None]) -> dict[str, Any]:
     """What each of these processes runs, as a rank of `lab.ranks`."""
-    return {"calibration": _calibrate_group(case, torch.device("cpu")).to_dict()}
+    device = torch.device(case["device"])
+    return {"calibration": _calibrate_group(case, device).to_dict()}
 
 
 def _calibrate_group(case: Case, device: torch.device) -> Calibration:
@@ -80,3 +82,8 @@ def _calibrate_group(case: Case, device: torch.device) -> Calibration:
         if nodes is not None:
             nodes.close()
         comm.close()
+
+
+def backend_of(device: torch.device | None) -> str:
+    """What ranks with such devices exchange by."""
+    return "nccl" if device is not None and device.type == "cuda" else "gloo"

@@ -185,8 +185,9 @@ class Training:
             return {"phases": {}, "counted_bytes": None, "decision": None}
         total = self.handle.stats()["total"]
         steps = max(1, total["steps"])
+        timed = max(1, steps - total["first_steps"]["steps"])
         return {
-            "phases": {phase: seconds / steps for phase, seconds in total["seconds"].items()},
+            "phases": {phase: seconds / timed for phase, seconds in total["seconds"].items()},
             "counted_bytes": total["bytes_sent"] / steps,
             "decision": self.handle.synchronizer.choosers.decided(),
         }
