@@ -38,7 +38,7 @@ class BlockTopK(OnePass):
         norms = x.block_norms(self.block)
         count = target_count(norms.numel(), self.density, ctx.density)
         if ctx.layout is not None and (past := _blocks_past(ctx.layout, self.block, x.device)):
-            norms[past.blocks] = torch.inf
+            norms.index_fill_(0, past.blocks, torch.inf)
             count = min(count + past.number, norms.numel())
         return self._elements(x.dense(), take_largest(norms, count).indices, ctx)
 

@@ -273,7 +273,8 @@ def _floats(pieces: Sequence[Piece]) -> list[tuple[float, float]]:
 def _seconds_of(pieces: Sequence[Piece]) -> list[tuple[float, float]]:
     """Events as seconds since the first that was recorded; waits for the last."""
     for piece in pieces:
-        piece.end.synchronize()
+        if not piece.end.query():
+            piece.end.synchronize()
     first = pieces[0].start
 
     def since(event: Mark) -> float:
