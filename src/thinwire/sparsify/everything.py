@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from thinwire.kernels.lazy_sum import LazySum
 from thinwire.types import Selection, Sparsifier, State, StepContext
 
 
@@ -16,3 +17,7 @@ class Everything(Sparsifier):
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Selection:
         """`x` itself."""
         return x
+
+    def select_parts(self, x: LazySum, state: State, ctx: StepContext) -> Selection:
+        """All of it, whatever is let past."""
+        return x.dense()
