@@ -23,7 +23,7 @@ from thinwire.errors import ThinwireError
 from thinwire.results.file import ResultFile
 
 COMMANDS = (
-    *("demo", "recipes", "doctor", "plan", "simulate", "lab", "report", "inspect"),
+    *("demo", "recipes", "doctor", "plan", "check-plan", "simulate", "lab", "report", "inspect"),
     *("bench sync", "bench train", "bench kernels", "bench codecs"),
 )
 

@@ -9,6 +9,7 @@ try:
     import typer
 
     from thinwire.cli.bench import bench
+    from thinwire.cli.check_plan import check_plan
     from thinwire.cli.demo import demo
     from thinwire.cli.doctor import doctor
     from thinwire.cli.inspect import inspect
@@ -36,7 +37,7 @@ def _fail(reason: str) -> NoReturn:
     sys.exit(2)
 
 
-for command in (demo, list_recipes, doctor, plan, simulate, lab, report, inspect):
+for command in (demo, list_recipes, doctor, plan, check_plan, simulate, lab, report, inspect):
     app.command()(command)
 app.add_typer(bench, name="bench")
 
