@@ -8,8 +8,8 @@ from torch import Tensor
 
 from support.implementations import HAS_GPU, Case, bits, cases
 from thinwire.errors import RecipeError
-from thinwire.kernels.batched_decode import decode_sum
-from thinwire.types import Sparse, accumulator
+from thinwire.kernels.batched_decode import decode_sum, decode_sum_rows
+from thinwire.types import PADDING, Sparse, accumulator
 
 CASES = pytest.mark.parametrize("case", cases("batched_decode"))
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -124,6 +124,74 @@ def test_rows_are_decoded_as_their_elements(case: Case) -> None:
     assert out.tolist() == [6, 8, 0, 0, 0, 0, 2, 4]
 
 
+@CASES
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_scale_may_lie_on_the_device(case: Case, dtype: torch.dtype) -> None:
+    skip_truncation(case, dtype)
+    parts = some(500, (200, 300, 250))
+    for scale in (torch.tensor(1 / 3, dtype=torch.float64), torch.tensor(0.25)):
+        out = dirty(500, dtype).to(case.device)
+        case.run(decode_sum, on(case.device, parts), out, scale)
+        assert bits(out) == bits((one_after_the_other(parts, dtype, 500) * scale).to(dtype))
+
+
+def padded(parts: list[Sparse], length: int) -> list[Sparse]:
+    """Ascending, and filled up: just beyond the end, far from it, and with the word for it."""
+    filled = []
+    for place, p in enumerate(parts):
+        filling = (p.numel, p.numel + 3, 1 << 62, PADDING)[place % 4]
+        indices = torch.full((length,), filling)
+        values = torch.zeros(length, dtype=p.values.dtype)
+        whole = p.sorted()
+        indices[: p.count], values[: p.count] = whole.indices, whole.values
+        filled.append(Sparse(indices, values, p.numel, padded=True))
+    return filled
+
+
+@CASES
+@pytest.mark.parametrize("shape", [name for name in PARTS if name != "none"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_padding_is_ignored_and_rows_are_parts(case: Case, shape: str, dtype: torch.dtype) -> None:
+    numel, counts = PARTS[shape]
+    parts = some(numel, counts)
+    filled = padded(parts, max(counts) + 5)
+    expected = bits((one_after_the_other(parts, dtype, numel) * 0.5).to(dtype))
+    out = dirty(numel, dtype).to(case.device)
+    case.run(decode_sum, on(case.device, filled), out, 0.5)
+    assert bits(out) == expected
+    rows = [torch.stack([getattr(p, name) for p in filled]) for name in ("indices", "values")]
+    out = dirty(numel, dtype).to(case.device)
+    assert case.run(decode_sum_rows, *rows, out, 0.5) is out
+    assert bits(out) == expected
+
+
+@CASES
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0)])
+def test_rows_without_elements(case: Case, shape: tuple[int, int]) -> None:
+    out = dirty(7, torch.float32).to(case.device)
+    case.run(decode_sum_rows, torch.empty(shape, dtype=torch.int64), torch.empty(shape), out)
+    assert out.tolist() == [0] * 7
+
+
+@pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
+def test_the_host_asks_a_cuda_device_nothing() -> None:
+    parts, out = on("cuda", some(3000, (200, 300, 250))), torch.empty(3000, device="cuda")
+    parts = [p.sorted() for p in parts]
+    rows = (
+        torch.stack([p.indices[:200] for p in parts]),
+        torch.stack([p.values[:200] for p in parts]),
+    )
+    scale = torch.tensor(0.5, device="cuda")
+    decode_sum(parts, out, scale)
+    decode_sum_rows(*rows, out)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        decode_sum(parts, out, scale)
+        decode_sum_rows(*rows, out)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def test_what_cannot_be_decoded_is_refused() -> None:
     parts = some(10, (3, 3))
     with pytest.raises(RecipeError, match="10 elements"):
@@ -135,3 +203,13 @@ def test_what_cannot_be_decoded_is_refused() -> None:
     for scale in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(RecipeError, match="scale"):
             decode_sum(parts, torch.empty(10), scale)
+    for scale in (torch.ones(1), torch.tensor(1), torch.tensor(1.0, dtype=torch.float16)):
+        with pytest.raises(RecipeError, match="scale of"):
+            decode_sum(parts, torch.empty(10), scale)
+    for indices, values in (
+        (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 4)),
+        (torch.zeros(3, dtype=torch.int64), torch.zeros(3)),
+        (torch.zeros(2, 3, dtype=torch.int32), torch.zeros(2, 3)),
+    ):
+        with pytest.raises(RecipeError, match="are no rows of parts"):
+            decode_sum_rows(indices, values, torch.empty(10))

@@ -20,23 +20,55 @@ from thinwire.kernels import implementation
 from thinwire.kernels.batched_decode import reference
 from thinwire.types import Sparse
 
+SCALES = (torch.float32, torch.float64)
 
-def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float = 1.0) -> Tensor:
+
+def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float | Tensor = 1.0) -> Tensor:
     """out = scale · (the sum of the parts), zero where there is none; all of the flat `out`.
 
     Indices are unique within each part; parts may differ in size, be empty, and be in any order.
+    An index that is not below the number of elements is padding, and ignored. `scale` may be a
+    0-D tensor on the device.
     """
-    if not 0 < scale < math.inf:
+    _check_target(out, scale)
+    for part in parts:
+        _check_part(part, out, parts[0].values.dtype)
+    plain = [_plain(part) for part in parts if part.count]
+    return implementation(reference.decode_sum, out.device)(plain, out, scale)
+
+
+def decode_sum_rows(
+    indices: Tensor, values: Tensor, out: Tensor, scale: float | Tensor = 1.0
+) -> Tensor:
+    """`decode_sum` of as many parts as there are rows: ascending indices, padding at the end."""
+    _check_target(out, scale)
+    if indices.dim() != 2 or indices.shape != values.shape or indices.dtype != torch.int64:
+        raise RecipeError(
+            f"indices of {indices.dtype} and shape {tuple(indices.shape)} with values of shape "
+            f"{tuple(values.shape)} are no rows of parts: pass int64, and two numbers for each"
+        )
+    if indices.device != out.device or values.device != out.device:
+        raise RecipeError(
+            f"parts on {indices.device} and {values.device} cannot be decoded on {out.device}"
+        )
+    decode = implementation(reference.decode_sum_rows, out.device)
+    return decode(indices.contiguous(), values.detach().contiguous(), out, scale)
+
+
+def _check_target(out: Tensor, scale: float | Tensor) -> None:
+    if isinstance(scale, Tensor):
+        if scale.dim() != 0 or scale.device != out.device or scale.dtype not in SCALES:
+            raise RecipeError(
+                f"scale of {scale.dtype} and shape {tuple(scale.shape)} on {scale.device}: pass "
+                f"a number, or one of {SCALES} as a 0-D tensor on {out.device}"
+            )
+    elif not 0 < scale < math.inf:
         raise RecipeError(f"scale={scale} must be positive and finite")
     if out.dim() != 1 or not out.is_contiguous():
         raise RecipeError(
             f"parts are decoded into a flat, contiguous tensor, not one of shape "
             f"{tuple(out.shape)} with strides {out.stride()}"
         )
-    for part in parts:
-        _check_part(part, out, parts[0].values.dtype)
-    plain = [_plain(part) for part in parts if part.count]
-    return implementation(reference.decode_sum, out.device)(plain, out, scale)
 
 
 def _check_part(part: Sparse, out: Tensor, dtype: torch.dtype) -> None:
@@ -58,12 +90,3 @@ def _plain(part: Sparse) -> Sparse:
     if indices.is_contiguous() and values.is_contiguous() and not values.requires_grad:
         return part  # as most are: with many small parts the host's time counts
     return Sparse(indices.contiguous(), values.detach().contiguous(), part.numel)
-
-
-def decode_sum_rows(indices: Tensor, values: Tensor, out: Tensor, scale: float = 1.0) -> Tensor:
-    """As `decode_sum` of parts of one size, one in each row; the last of each may be padding."""
-    parts = [
-        Sparse(where, what, out.numel(), padded=True)
-        for where, what in zip(indices, values, strict=True)
-    ]
-    return decode_sum(parts, out, scale)

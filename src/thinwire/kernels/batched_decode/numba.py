@@ -14,6 +14,7 @@ from torch import Tensor
 
 from thinwire.kernels import _threads
 from thinwire.kernels._numba import Array, Generator
+from thinwire.kernels.batched_decode.reference import split
 from thinwire.types import Sparse, accumulator
 
 BLOCK = 1 << 16  # elements: 256 KiB of float32, in the second-level cache
@@ -71,24 +72,29 @@ def _sum(
         _add_up(table, like, cursors, out[low:high], start + low, start + high, scale)
 
 
-def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float) -> Tensor:
+def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float | Tensor) -> Tensor:
     table, like = _table(parts)
+    factor = float(scale)
     target, dtype = out.detach(), accumulator(out.dtype)
 
     def work(_: int, start: int, stop: int) -> None:
         cursors = np.empty(table.shape[1], np.int64)
         _enter(table, start, cursors)
         if target.dtype == dtype:
-            _sum(table, like, cursors, target.numpy()[start:stop], start, scale, BLOCK)
+            _sum(table, like, cursors, target.numpy()[start:stop], start, factor, BLOCK)
             return
         for low in range(start, stop, BLOCK):
             view = target[low : min(low + BLOCK, stop)]
             block = torch.empty_like(view, dtype=dtype)
-            _sum(table, like, cursors, block.numpy(), low, scale, BLOCK)
+            _sum(table, like, cursors, block.numpy(), low, factor, BLOCK)
             view.copy_(block)
 
     _threads.run(work, _threads.pieces(out.numel()))
     return out
+
+
+def decode_sum_rows(indices: Tensor, values: Tensor, out: Tensor, scale: float | Tensor) -> Tensor:
+    return decode_sum(split(indices, values, out), out, scale)
 
 
 def _table(parts: Sequence[Sparse]) -> tuple[Array, Array]:

@@ -20,20 +20,32 @@ import triton.language as tl
 FAR = tl.constexpr((1 << 63) - 1)
 
 
-@triton.jit(do_not_specialize=["parts", "steps", "tiles"])
-def enter(table, parts, steps, tiles, entries, TILE: tl.constexpr, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["parts", "count"])
+def address(indices, values, table, parts, count, BLOCK: tl.constexpr):
+    """The table of parts that lie side by side, `count` elements each."""
+    part = tl.arange(0, BLOCK).to(tl.int64)
+    mask = part < parts
+    tl.store(table + part, (indices + part * count).to(tl.int64), mask=mask)
+    tl.store(table + parts + part, (values + part * count).to(tl.int64), mask=mask)
+    tl.store(table + 2 * parts + part, tl.zeros_like(part) + count, mask=mask)
+
+
+@triton.jit(do_not_specialize=["parts", "steps", "tiles", "numel"])
+def enter(table, parts, steps, tiles, numel, entries, TILE: tl.constexpr, BLOCK: tl.constexpr):
     """entries[tile, part]: the part's first element that is not below the tile.
 
     One binary search each, all at once: a kernel of its own, or every tile would wait for its own.
+    The last tile ends with the target: what is beyond is padding.
     """
     part = tl.program_id(1)
     tile = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    begin = tl.minimum(tile * TILE, numel)
     indices = tl.load(table + part).to(tl.pointer_type(tl.int64))
     low = tl.zeros((BLOCK,), tl.int64)
     high = low + tl.load(table + 2 * parts + part)
     for _ in range(steps):
         middle = (low + high) // 2
-        below = tl.load(indices + middle, mask=low < high, other=FAR) < tile * TILE
+        below = tl.load(indices + middle, mask=low < high, other=FAR) < begin
         low = tl.where(below, middle + 1, low)
         high = tl.where(below, high, middle)
     tl.store(entries + tile * parts + part, low, mask=tile <= tiles)

@@ -10,7 +10,6 @@ at once; it does one tile after the other.
 """
 
 import math
-import struct
 from collections.abc import Sequence
 
 import torch
@@ -19,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thinwire.kernels._triton import load_tile, store_tile
-from thinwire.kernels.batched_decode.tiles import add_one_by_one, add_up, elements, enter
+from thinwire.kernels.batched_decode.tiles import add_one_by_one, add_up, address, elements, enter
 from thinwire.types import Sparse, accumulator
 
 _LANES = 256  # elements of all parts that a program holds at once
@@ -46,7 +45,7 @@ def _write(target, cells, summed, scale, length, TILE: tl.constexpr, STRIP: tl.c
 
 @triton.jit(do_not_specialize=["parts", "tiles", "turns"])
 def _decode(
-    table, parts, entries, workspace, numel, tiles, turns, target,
+    table, parts, entries, workspace, numel, tiles, turns, factor, target,
     VALUE: tl.constexpr, PARTS: tl.constexpr, LOG_PARTS: tl.constexpr,
     LANES: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr,
 ):  # fmt: skip
@@ -61,8 +60,7 @@ def _decode(
             length = tl.minimum(numel - base, TILE).to(tl.int32)
             cells = out if IN_PLACE else workspace + program * TILE
             SUM: tl.constexpr = cells.dtype.element_ty
-            # The scale lies in the table as a float64: an argument would be float32.
-            scale = tl.load(table + 3 * parts).to(tl.float64, bitcast=True).to(SUM)
+            scale = tl.load(factor).to(SUM)
             if IN_PLACE:
                 _write(cells, cells, False, scale, length, TILE, STRIP)
             entered = entries + tile * parts
@@ -87,25 +85,45 @@ def _decode(
             tl.store(out + place, mean, mask=later)
 
 
-def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float) -> Tensor:
+def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float | Tensor) -> Tensor:
     if not parts:
         return out.zero_()
-    numel, device, dtype = out.numel(), out.device, accumulator(out.dtype)
     counts = [part.count for part in parts]
-    tile = _tile(sum(counts) / numel)
+    table = _table(parts, out.device)
+    return _decode_all(table, len(parts), max(counts), sum(counts), parts[0].values, out, scale)
+
+
+def decode_sum_rows(indices: Tensor, values: Tensor, out: Tensor, scale: float | Tensor) -> Tensor:
+    parts, count = indices.shape
+    if not indices.numel():
+        return out.zero_()
+    table = torch.empty(3 * parts, dtype=torch.int64, device=out.device)
+    address[(1,)](indices, values, table, parts, count, triton.next_power_of_2(parts))
+    return _decode_all(table, parts, count, indices.numel(), values, out, scale)
+
+
+def _decode_all(
+    table: Tensor, parts: int, longest: int, elements: int, like: Tensor, out: Tensor,
+    scale: float | Tensor,
+) -> Tensor:  # fmt: skip
+    """Decode the parts in the table, whose values are `like` these."""
+    numel, device, dtype = out.numel(), out.device, accumulator(out.dtype)
+    if not isinstance(scale, Tensor):
+        # As float64 in memory: an argument would be float32.
+        scale = torch.full((), scale, dtype=torch.float64, device=device)
+    tile = _tile(elements / numel)
     tiles = triton.cdiv(numel, tile)
     programs, workspace = tiles, None
     if out.dtype != dtype:
         programs = min(tiles, _programs(device))
         workspace = torch.zeros(programs * tile, dtype=dtype, device=device)
-    table = _table(parts, scale, device)
-    entries = torch.empty((tiles + 1) * len(parts), dtype=torch.int64, device=device)
-    searches = (triton.cdiv(tiles + 1, _SEARCHES), len(parts))
-    enter[searches](table, len(parts), max(counts).bit_length(), tiles, entries, tile, _SEARCHES)
-    rows = triton.next_power_of_2(len(parts))
+    entries = torch.empty((tiles + 1) * parts, dtype=torch.int64, device=device)
+    searches = (triton.cdiv(tiles + 1, _SEARCHES), parts)
+    enter[searches](table, parts, longest.bit_length(), tiles, numel, entries, tile, _SEARCHES)
+    rows = triton.next_power_of_2(parts)
     _decode[(programs,)](
-        table, len(parts), entries, workspace, numel, tiles, triton.cdiv(tiles, programs), out,
-        VALUE=_TYPES[parts[0].values.dtype], PARTS=rows, LOG_PARTS=rows.bit_length() - 1,
+        table, parts, entries, workspace, numel, tiles, triton.cdiv(tiles, programs), scale, out,
+        VALUE=_TYPES[like.dtype], PARTS=rows, LOG_PARTS=rows.bit_length() - 1,
         LANES=_LANES, TILE=tile, STRIP=_STRIP, num_warps=_WARPS, enable_fp_fusion=False,
     )  # fmt: skip
     return out
@@ -127,13 +145,12 @@ def _programs(device: torch.device) -> int:
     return int(units) * _PROGRAMS_A_MULTIPROCESSOR
 
 
-def _table(parts: Sequence[Sparse], scale: float, device: torch.device) -> Tensor:
-    """Addresses, sizes and the scale in one small tensor: arguments would be compiled for."""
+def _table(parts: Sequence[Sparse], device: torch.device) -> Tensor:
+    """Addresses and sizes in one small tensor: arguments would be compiled for."""
     words = [
         *(part.indices.data_ptr() for part in parts),
         *(part.values.data_ptr() for part in parts),
         *(part.count for part in parts),
-        *struct.unpack("q", struct.pack("d", scale)),
     ]
     on_gpu = device.type == "cuda"
     # Through pinned memory, or the host would wait for the device.
