@@ -14,8 +14,9 @@ from support.implementations import Case, awkward_cases, bits, cases, normal
 from thinwire.errors import RecipeError
 from thinwire.kernels._numba import in_range, mix, offset_of
 from thinwire.kernels.addend import Addend
-from thinwire.kernels.hash_select import hash_select
+from thinwire.kernels.hash_select import hash_list, hash_select
 from thinwire.rng import hash_to_range
+from thinwire.types import PADDING
 
 everywhere = pytest.mark.parametrize("case", cases("hash_select"))
 awkward_everywhere = pytest.mark.parametrize(("case", "x"), awkward_cases("hash_select"))
@@ -125,6 +126,29 @@ def test_another_seed_makes_others_collide(case: Case) -> None:
     assert set(first) != set(other)
 
 
+@everywhere
+@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("numel", "slots"), [(3001, 256), (20_011, 1000), (40, 300), (0, 5)])
+def test_listed_are_the_winners_in_order(
+    case: Case, numel: int, slots: int, dtype: torch.dtype, momentum: bool
+) -> None:
+    grad, velocity = normal(numel, dtype, seed=1), normal(numel, dtype, seed=2)
+    total = normal(numel, dtype).add_(velocity.mul(0.9).add_(grad) if momentum else grad)
+    residual, addend = (
+        case.place(normal(numel, dtype)),
+        Addend(case.place(grad), case.place(velocity) if momentum else None, 0.9),
+    )
+    found = case.run(hash_list, residual, torch.tensor(1.0, dtype=dtype), slots, 5, addend)
+    expected = sorted(index for index in winners(total, 1.0, slots, 5) if index >= 0)
+    padding = slots - len(expected)
+    assert found.capacity == slots and found.count.dtype == found.indices.dtype == torch.int64
+    assert int(found.count) == len(expected)
+    assert found.indices.tolist() == expected + [PADDING] * padding
+    assert bits(found.values) == bits(torch.cat((total[expected], total.new_zeros(padding))))
+    assert bits(residual) == bits(total)
+
+
 def test_indices_of_more_than_31_bits() -> None:
     """On numbers: the hash that the kernels repeat, without the memory for such a tensor."""
     far = torch.tensor([0, 5, 2**31 - 1, 2**31, 2**31 + 5, 2**33 + 7, 2**40])
@@ -139,5 +163,7 @@ def test_indices_of_more_than_31_bits() -> None:
 def test_slots_out_of_range_are_refused(slots: int) -> None:
     with pytest.raises(RecipeError, match=f"slots={slots}"):
         hash_select(normal(4), torch.tensor(1.0), slots, 0)
+    with pytest.raises(RecipeError, match=f"slots={slots}"):
+        hash_list(normal(4), torch.tensor(1.0), slots, 0)
     with pytest.raises(RecipeError, match=f"slots={slots}"):
         hash_select(normal(4), torch.tensor(1.0), slots, 0, Addend(normal(4)))

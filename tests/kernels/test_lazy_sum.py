@@ -39,6 +39,7 @@ ASKED: dict[str, Callable[[LazySum], object]] = {
     "compact": lambda x: x.compact(torch.tensor(1.0), 10),
     "grouped top-k": lambda x: x.grouped_topk(Groups(((0, N, 0),), (30,)), torch.tensor([2.0])),
     "hashed": lambda x: x.hashed(torch.tensor(1.0), 64, 5),
+    "hash list": lambda x: x.hash_list(torch.tensor(1.0), 64, 5),
     "norms": lambda x: x.block_norms(16),
     "peek": lambda x: x.peek(slice(1, None, 7)),
 }

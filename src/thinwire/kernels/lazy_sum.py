@@ -7,7 +7,7 @@ from thinwire.kernels.addend import Addend
 from thinwire.kernels.block_norms import block_norms
 from thinwire.kernels.compact import Found, compact
 from thinwire.kernels.grouped_topk import Chosen, Groups, grouped_topk
-from thinwire.kernels.hash_select import hash_select
+from thinwire.kernels.hash_select import hash_list, hash_select
 
 
 class LazySum:
@@ -56,6 +56,10 @@ class LazySum:
     def hashed(self, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
         """The winners of the slots; see `kernels.hash_select`."""
         return hash_select(self._sum, threshold, slots, seed, self._take())
+
+    def hash_list(self, threshold: Tensor, slots: int, seed: int) -> Found:
+        """The winners of the slots in order; see `kernels.hash_select`."""
+        return hash_list(self._sum, threshold, slots, seed, self._take())
 
     def block_norms(self, block: int) -> Tensor:
         """The L2 norm of each block; see `kernels.block_norms`."""

@@ -87,17 +87,22 @@ def _list(
 def compact(x: Tensor, threshold: Tensor, capacity: int, addend: Addend | None = None) -> Found:
     tiles, rows = tiling(x, WARPS)
     words = torch.empty(tiles * (rows + 1), dtype=torch.int32, device=x.device)
-    result = Found(
-        torch.empty(capacity, dtype=torch.int64, device=x.device),
-        torch.empty(capacity, dtype=x.dtype, device=x.device),
-        torch.empty((), dtype=torch.int64, device=x.device),
-    )
     _mark[(tiles,)](
         x, *summands(x, addend), threshold, words, x.numel(), rows,
         num_warps=WARPS, enable_fp_fusion=False,
     )  # fmt: skip
-    listed = (result.indices, result.values, result.count, capacity)
-    _list[(min(tiles, LISTERS),)](x, words, tiles, *listed, rows, LISTED, num_warps=LISTER_WARPS)
     if addend:
         addend.clear_gradient()
-    return result
+    return list_marked(x, words, tiles, rows, capacity)
+
+
+def list_marked(x: Tensor, words: Tensor, tiles: int, rows: int, capacity: int) -> Found:
+    """The elements that have a mark; `words` are the marks, and behind them the tiles' counts."""
+    found = Found(
+        torch.empty(capacity, dtype=torch.int64, device=x.device),
+        torch.empty(capacity, dtype=x.dtype, device=x.device),
+        torch.empty((), dtype=torch.int64, device=x.device),
+    )
+    listed = (found.indices, found.values, found.count, capacity)
+    _list[(min(tiles, LISTERS),)](x, words, tiles, *listed, rows, LISTED, num_warps=LISTER_WARPS)
+    return found

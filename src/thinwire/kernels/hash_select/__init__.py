@@ -9,6 +9,7 @@ from torch import Tensor
 from thinwire.errors import RecipeError
 from thinwire.kernels import implementation
 from thinwire.kernels.addend import Addend, check
+from thinwire.kernels.compact.found import Found
 from thinwire.kernels.hash_select import reference
 
 MOST_SLOTS = 2**31 - 1  # so that a 31-bit hash times the slots is still an int64
@@ -24,8 +25,25 @@ def hash_select(
     `rng.hash_to_range(index, slots, seed)`. Deviation: the paper lets timing decide between the
     writers of one slot; here the largest index wins, so that the result is always the same.
     """
+    _check(x, threshold, slots, addend)
+    select = implementation(reference.hash_select, x.device)
+    return select(x, threshold.to(x.dtype), slots, seed, addend)
+
+
+def hash_list(
+    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+) -> Found:
+    """The winners of the slots in ascending order, with their values; see `hash_select`.
+
+    There is room for as many as there are slots. Behind the `count` of them, which is told on the
+    device, indices are `PADDING` and values 0.
+    """
+    _check(x, threshold, slots, addend)
+    list_winners = implementation(reference.hash_list, x.device)
+    return list_winners(x, threshold.to(x.dtype), slots, seed, addend)
+
+
+def _check(x: Tensor, threshold: Tensor, slots: int, addend: Addend | None) -> None:
     check(x, threshold, addend)
     if not 0 < slots <= MOST_SLOTS:
         raise RecipeError(f"slots={slots} must be in [1, {MOST_SLOTS}]")
-    select = implementation(reference.hash_select, x.device)
-    return select(x, threshold.to(x.dtype), slots, seed, addend)

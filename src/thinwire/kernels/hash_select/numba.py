@@ -23,7 +23,9 @@ from thinwire.kernels._numba import (
     view,
 )
 from thinwire.kernels.addend import Addend
+from thinwire.kernels.compact.found import Found
 from thinwire.kernels.compact.numba import BLOCK, least, scan
+from thinwire.kernels.hash_select.reference import listed
 
 LIST = 1 << 16  # survivors, in 768 KiB for float32
 
@@ -79,3 +81,9 @@ def hash_select(
     for later in others:
         _overrule(winners, values, *later)
     return torch.from_numpy(winners), torch.from_numpy(values)
+
+
+def hash_list(
+    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+) -> Found:
+    return listed(*hash_select(x, threshold, slots, seed, addend))

@@ -4,8 +4,10 @@ import torch
 from torch import Tensor
 
 from thinwire.kernels.addend import Addend
+from thinwire.kernels.compact.found import Found
 from thinwire.kernels.compact.reference import passing
 from thinwire.rng import hash_to_range
+from thinwire.types import PADDING
 
 
 def hash_select(
@@ -20,3 +22,15 @@ def hash_select(
     taken = winners >= 0
     values[taken] = x[winners[taken]]
     return winners, values
+
+
+def hash_list(
+    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+) -> Found:
+    return listed(*hash_select(x, threshold, slots, seed, addend))
+
+
+def listed(winners: Tensor, values: Tensor) -> Found:
+    """The winners of the slots in order."""
+    indices, order = winners.masked_fill(winners < 0, PADDING).sort()
+    return Found(indices, values[order], (winners >= 0).sum())

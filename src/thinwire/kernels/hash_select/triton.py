@@ -21,8 +21,14 @@ from thinwire.kernels._triton import (
     tiling,
 )
 from thinwire.kernels.addend import Addend
+from thinwire.kernels.compact.found import Found
+from thinwire.kernels.compact.triton import WARPS as LIST_WARPS
+from thinwire.kernels.compact.triton import list_marked
+from thinwire.types import PADDING
 
 WARPS = 4
+BLOCK = 256  # slots a program
+_PADDING = tl.constexpr(PADDING)
 
 
 @triton.jit(do_not_specialize=["slots", "offset", "numel"])
@@ -48,17 +54,64 @@ def _fetch(x, winners, values, slots, BLOCK: tl.constexpr):
     tl.store(values + slot, value, mask=slot < slots)
 
 
+@triton.jit(do_not_specialize=["slots"])
+def _mark_winners(winners, words, slots, BLOCK: tl.constexpr):
+    """Set the bit of each winner; no two have one."""
+    slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    winner = tl.load(winners + slot, mask=slot < slots, other=-1)
+    bit = tl.full((BLOCK,), 1, tl.uint32) << (winner % ROW).to(tl.uint32)
+    bit = bit.to(tl.int32, bitcast=True)
+    tl.atomic_or(words + winner // ROW, bit, mask=winner >= 0, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["tiles"])
+def _count_marks(words, tiles, ROWS: tl.constexpr):
+    """How many bits are set in a tile, behind all of them."""
+    tile = tl.program_id(0).to(tl.int64)
+    word = tl.load(words + tile * ROWS + tl.arange(0, ROWS)).to(tl.uint32, bitcast=True)
+    tl.store(words + tiles.to(tl.int64) * ROWS + tile, tl.sum(ones(word)))
+
+
+@triton.jit(do_not_specialize=["slots"])
+def _pad(indices, values, count, slots, BLOCK: tl.constexpr):
+    """What is behind the list."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    behind = (place >= tl.load(count)) & (place < slots)
+    tl.store(indices + place, tl.full((BLOCK,), _PADDING, tl.int64), mask=behind)
+    tl.store(values + place, tl.zeros((BLOCK,), values.dtype.element_ty), mask=behind)
+
+
 def hash_select(
     x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
-    winners = torch.full((slots,), -1, dtype=torch.int64, device=x.device)
+    winners = _winners(x, threshold, slots, seed, addend)
     values = torch.empty(slots, dtype=x.dtype, device=x.device)
+    _fetch[(triton.cdiv(slots, BLOCK),)](x, winners, values, slots, BLOCK, num_warps=4)
+    return winners, values
+
+
+def hash_list(
+    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+) -> Found:
+    """Winners leave marks as in a compaction, whose second half lists them: nothing is sorted."""
+    winners = _winners(x, threshold, slots, seed, addend)
+    tiles, rows = tiling(x, LIST_WARPS)
+    words = torch.zeros(tiles * (rows + 1), dtype=torch.int32, device=x.device)
+    grid = (triton.cdiv(slots, BLOCK),)
+    _mark_winners[grid](winners, words, slots, BLOCK, num_warps=4)
+    _count_marks[(tiles,)](words, tiles, rows, num_warps=4)
+    found = list_marked(x, words, tiles, rows, slots)
+    _pad[grid](found.indices, found.values, found.count, slots, BLOCK, num_warps=4)
+    return found
+
+
+def _winners(x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None) -> Tensor:
+    winners = torch.full((slots,), -1, dtype=torch.int64, device=x.device)
     tiles, rows = tiling(x, WARPS)
     _claim[(tiles,)](
         x, *summands(x, addend), threshold, winners, slots, mix_offset(seed), x.numel(), rows,
         num_warps=WARPS, enable_fp_fusion=False,
     )  # fmt: skip
-    _fetch[(triton.cdiv(slots, 256),)](x, winners, values, slots, BLOCK=256, num_warps=4)
     if addend:
         addend.clear_gradient()
-    return winners, values
+    return winners
