@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -18,9 +19,10 @@ from thinwire.codec.index import (
 )
 from thinwire.codec.value.chunked import ChunkedValue
 from thinwire.codec.value.qsgd import QsgdValue
-from thinwire.kernels import batched_decode, compact, exact_topk, hash_select, use
+from thinwire.kernels import batched_decode, compact, exact_topk, grouped_topk, hash_select, use
 from thinwire.kernels.addend import Addend
 from thinwire.kernels.checksum import checksum
+from thinwire.kernels.grouped_topk import Groups
 from thinwire.kernels.merge import merge, merge_topk
 from thinwire.kernels.region_reduce import region_reduce
 from thinwire.settings import target_count
@@ -31,6 +33,7 @@ Work = Callable[[], object]
 
 WORKERS = 16
 PAYLOADS = (2, 4, 8, WORKERS)  # that hold as many elements together
+GROUPS = (1, 148, 2000)  # a model, tensors of one, tensors of one with very many
 SAMPLE = 0.01  # DGC's, of the elements
 CROWD = 0.02  # of the tensor, where half of the elements of a crowded payload lie
 SMALL = 1e-6  # a gradient that changes no residual much, however often it is added
@@ -159,6 +162,24 @@ def _decode(payloads: int, crowded: bool = False) -> Callable[[Inputs], Work]:
     return prepare
 
 
+def _grouped(
+    groups: int, accumulate: bool = False, guess: float = GUESS
+) -> Callable[[Inputs], Work]:
+    """A selection from each of so many tensors, as near as possible of one size."""
+
+    def prepare(i: Inputs) -> Work:
+        groups = min(most, i.n)
+        ends = [i.n * place // groups for place in range(groups + 1)]
+        ranges = tuple((start, end, place) for place, (start, end) in enumerate(pairwise(ends)))
+        shared = Groups(ranges, tuple(target_count(e - s, i.density, None) for s, e, _ in ranges))
+        x, addend = (i.residual, Addend(i.grad)) if accumulate else (i.x, None)
+        none = torch.full((groups,), math.inf, device=i.device)
+        guesses = grouped_topk.grouped_topk(x, shared, none).kth * guess
+        return lambda: grouped_topk.grouped_topk(x, shared, guesses, addend)
+
+    return prepare
+
+
 def _part(codec: IndexCodec | ValueCodec, i: Inputs) -> Tensor:
     if isinstance(codec, ValueCodec):
         return codec.encode(i.values, 1)
@@ -224,8 +245,21 @@ KERNELS: tuple[Op, ...] = (
        lambda i: lambda: exact_topk.largest(i.x, i.k, i.threshold * math.inf), "exact_topk"),
     Op("exact top-k", "torch.topk", "read", _elements(4),
        lambda i: lambda: i.x.abs().topk(i.k)),
+    *(
+        Op(f"grouped top-k {count}", "ours", "read", _elements(4), _grouped(count), "grouped_topk")
+        for count in GROUPS
+    ),
+    Op("grouped top-k 1, bad guess", "ours", "read", _elements(4), _grouped(1, False, math.inf),
+       "grouped_topk"),
+    *(
+        Op(f"accumulate grouped top-k {count}", "ours", "rmw", _elements(12),
+           _grouped(count, True), "grouped_topk")
+        for count in GROUPS
+    ),
     Op("hash select", "ours", "read", _elements(4),
        lambda i: lambda: hash_select.hash_select(i.x, i.threshold, i.k, 7), "hash_select"),
+    Op("hash list", "ours", "read", _elements(4),
+       lambda i: lambda: hash_select.hash_list(i.x, i.threshold, i.k, 7), "hash_select"),
     *(
         Op("decode", "ours", "fill", _elements(4), _decode(count), "batched_decode", count)
         for count in PAYLOADS
