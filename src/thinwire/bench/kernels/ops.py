@@ -162,9 +162,7 @@ def _decode(payloads: int, crowded: bool = False) -> Callable[[Inputs], Work]:
     return prepare
 
 
-def _grouped(
-    groups: int, accumulate: bool = False, guess: float = GUESS
-) -> Callable[[Inputs], Work]:
+def _grouped(most: int, accumulate: bool = False, guess: float = GUESS) -> Callable[[Inputs], Work]:
     """A selection from each of so many tensors, as near as possible of one size."""
 
     def prepare(i: Inputs) -> Work:
