@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from thinwire.cost.wire_size import alone
 from thinwire.kernels.max_abs import max_abs
@@ -16,6 +17,7 @@ from thinwire.pipeline import Pipeline
 from thinwire.types import StepContext, TensorSpec
 
 SIZES = (1 << 14, 1 << 20, 1 << 17)  # elements; the third if there is time
+GPU_SIZES = (1 << 18, 1 << 24, 1 << 21)  # smaller ones are launches alone
 FACTORS = (1.0, 4.0)  # densities measured, as multiples of the recipe's own
 STEPS = 4  # of which the first is not counted: it compiles and allocates
 BUDGET = 1.5  # seconds for one recipe, after which no third size is begun
@@ -92,10 +94,11 @@ def key_of(recipe: Pipeline) -> str:
 def measure_curves(
     recipe: Pipeline,
     device: torch.device,
-    sizes: Sequence[int] = SIZES,
+    sizes: Sequence[int] = (),
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Curve]:
     """Run the recipe alone (P = 1) on a few sizes and densities, and fit each kind of work."""
+    sizes = sizes or (GPU_SIZES if device.type == "cuda" else SIZES)
     points: dict[str, list[tuple[float, float, float]]] = {work: [] for work in WORK}
     own = recipe.sparsifier.density
     densities = [None] if own is None else sorted({min(1.0, own * f) for f in FACTORS})
@@ -122,7 +125,11 @@ def _medians(
     """Seconds by kind of work, the median over the steps."""
     grad = torch.randn(n, generator=torch.Generator().manual_seed(n)).to(device)
     state = recipe.init(TensorSpec("calibration", n, grad.dtype, device))
-    comm, watch = alone(), Stopwatch(device, clock)
+    comm, watch, steady = alone(), Stopwatch(device, clock), recipe.is_steady(device)
+    queued: dict[str, Any] = {}
+    if steady:  # as the engine does on a GPU: nothing asks the host
+        bad = torch.zeros((), dtype=torch.int32, device=device)
+        queued = {"steady": True, "bad": bad, "later": _forget}
     for step in range(STEPS):
         flat = grad.clone()
         watch.begin_step()
@@ -133,12 +140,18 @@ def _medians(
             comm=comm,
             density=density,
             phase=watch.phase,
+            **queued,
         )
-        with ctx.phase("feedback"):
-            max_abs(flat)  # every step looks for NaN and Inf first
+        if not steady:
+            with ctx.phase("feedback"):
+                max_abs(flat)  # the step looks for NaN and Inf first
         recipe.step(flat, state, ctx)
     taken = watch.read()[1:]
     return {work: median(spent[work] for spent in taken) for work in WORK}
+
+
+def _forget(number: Tensor, then: Callable[[int], None]) -> None:
+    """Nobody reads what calibration finds out."""
 
 
 class Stopwatch:
