@@ -202,7 +202,7 @@ class Pipeline:
 
         The mark is a NaN in its first value, which every rank finds in what it gets.
         """
-        apart = ctx.layout is not None and not ctx.layout.is_plain
+        apart = self.sparsifier.joins and ctx.layout is not None and not ctx.layout.is_plain
         select = self.sparsifier.select_parts if apart else self.sparsifier.select_from
         selection = select(x, state["sparsifier"], ctx)
         if ctx.bad is not None and isinstance(selection, Sparse):

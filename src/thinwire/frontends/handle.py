@@ -81,10 +81,8 @@ class Handle:
             self._raise_after_backward()
         ready = Bucket(dict(zip(names, grads, strict=True)), buffer, future)
         first, last = bucket.index() == 0, bucket.is_last()
-        if self.synchronizer.is_steady(buffer.device) and not self._may_be_unused:
-            self._take(ready, first, last)
-        else:
-            self.synchronizer.runner.worker.submit(buffer.device, self._take, ready, first, last)
+        # Also where nothing asks the host: queueing takes time, which the backward pass can use.
+        self.synchronizer.runner.worker.submit(buffer.device, self._take, ready, first, last)
         return future
 
     @property
@@ -93,9 +91,7 @@ class Handle:
         return ddp is not None and ddp.find_unused_parameters and not ddp.static_graph
 
     def _take(self, bucket: "Bucket", first: bool, last: bool) -> None:
-        """One bucket: in the worker, or in the hook where nothing asks the host.
-
-        Futures are kept until the step is whole.
+        """One bucket, in the worker. Futures are kept until the step is whole.
 
         DDP waits for all of them anyway, and a NaN in the last bucket must still be able to
         undo the first.
