@@ -10,13 +10,15 @@ from thinwire.codec.index import RegionalIndex
 from thinwire.codec.value import Bf16Value
 from thinwire.collective import AllGather, OkTopK, UnionAllReduce
 from thinwire.comm import GroupCommunicator
-from thinwire.sparsify import BlockTopK, TopK
+from thinwire.sparsify import BlockTopK, HashedSlots, TopK
 from thinwire.types import ExchangeContext, Sparse, TensorSpec
 
 HALF = Pair(RegionalIndex(), Bf16Value())
 WAYS = {
     "allgather": (TopK(0.05), AllGather(), Pair()),
     "allgather 16 bits": (TopK(0.05), AllGather(), HALF),
+    "hashed": (HashedSlots(0.05), AllGather(), Pair()),
+    "hashed 16 bits": (HashedSlots(0.05), AllGather(), HALF),
     "ok-topk": (TopK(0.05), OkTopK(), Pair()),
     "ok-topk 16 bits": (TopK(0.05), OkTopK(), HALF),
     "union": (BlockTopK(0.05, block=16), UnionAllReduce(16), None),

@@ -60,10 +60,11 @@ class Pair(Codec):
                 f"values must be float32 or float64 to be encoded, not {values.dtype}"
             )
         if isinstance(s, Sparse):
-            s = s if self.is_steady else s.trimmed()
             if s.count != len(values):
                 raise RecipeError(f"{s.count} indices do not fit values of {tuple(values.shape)}")
-            index_part, s = self._encode_indices(s, ctx)
+            if s.padded and self.is_steady:
+                return self.encode_rows(s.indices[None], s.values[None], s.numel, ctx)[0]
+            index_part, s = self._encode_indices(s.trimmed(), ctx)
             values = s.values
         else:
             index_part = values.new_empty(0, dtype=torch.uint8)

@@ -3,10 +3,12 @@
 import math
 from dataclasses import dataclass
 
+import torch
+
 from thinwire.kernels.lazy_sum import LazySum
 from thinwire.settings import check_density, check_range, target_count
 from thinwire.sparsify._common import OnePass, sampled_threshold, take_all
-from thinwire.types import Sparse, State, StepContext
+from thinwire.types import Selection, Sparse, Sparsifier, State, StepContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +23,13 @@ class HashedSlots(OnePass):
     Deviations: the hash is seeded anew in each step, or the same pairs would collide for ever;
     among the writers of a slot the largest index wins, where the paper lets timing decide; empty
     slots are left out, where the paper sends them as (0, 0).
+
+    On a GPU all tensors of a bucket, small ones too, share one threshold and one table of slots:
+    one launch. Empty slots are sent there, as padding, so that every rank knows the size.
     """
 
     name = "hashed"
+    joins = True
 
     density: float = 0.001
     slots: float = 1.0  # for each of the k: m/k
@@ -34,6 +40,14 @@ class HashedSlots(OnePass):
         check_range("slots", self.slots, 0.1, 100)
         check_range("sample", self.sample, 1e-6, 1)
 
+    def is_steady(self, device: torch.device) -> bool:
+        return device.type == "cuda"
+
+    def select_parts(self, x: LazySum, state: State, ctx: StepContext) -> Selection:
+        if self.is_steady(x.device):
+            return self.select_from(x, state, ctx)
+        return Sparsifier.select_parts(self, x, state, ctx)
+
     def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
         """At most slots·k elements, each of about the k largest magnitudes."""
         k = target_count(x.numel, self.density, ctx.density)
@@ -41,6 +55,9 @@ class HashedSlots(OnePass):
             return take_all(x.dense())
         threshold = sampled_threshold(x, k, self.sample, ctx)
         room = math.ceil(self.slots * k)
+        if ctx.steady:
+            found = x.hash_list(threshold, room, ctx.stream("hashed", shared=False))
+            return Sparse(found.indices, found.values, x.numel, padded=True)
         winners, values = x.hashed(threshold, room, ctx.stream("hashed", shared=False))
         filled = winners >= 0
         # Sorted once here, or by each receiver: sums are taken in order.
