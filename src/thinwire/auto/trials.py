@@ -56,6 +56,7 @@ class TrialChooser(Chooser):
         """`overlap`: gradients come one after the other, while others are still computed."""
         super().__init__(auto, comm, nodes)
         self._steps, self._overlap, self._elapsed = 0, overlap, 0.0
+        self._before = inf  # what the last step before those took that were measured last
         self._known: set[str] = set()  # the tensors of the step before
         self._took: list[tuple[Any, Any]] = []  # begin and end of the last steps
         self._begin(common_label(loaded or {}, self.pipelines))
@@ -108,7 +109,7 @@ class TrialChooser(Chooser):
 
     def _decide(self) -> "Generator[str, None, Decision]":
         dense = yield from self._measure(DENSE, self.auto.trial, settle=0)
-        tried, spent = {DENSE: dense}, 0.0
+        tried, spent, last = {DENSE: dense}, 0.0, ""
         predicted, network = self._predict(dense)
         while len(tried) <= TRIALS and spent < BUDGET:
             label = next_trial(predicted, tried, method_of)
@@ -117,6 +118,9 @@ class TrialChooser(Chooser):
             begin = self._steps
             tried[label] = yield from self._measure(label, 1, limit=CUT * min(tried.values()))
             spent += lost([tried[label]] * (self._steps - begin), dense)
+            if last:  # by now it is known how long its last step took
+                tried[last] = min(tried[last], self._before)
+            last = label
         decision = Decision(self._steps, fastest(tried), "measured", dense, predicted, tried)
         decision.network, decision.lost = network, spent
         if len(tried) == 1:
@@ -126,18 +130,16 @@ class TrialChooser(Chooser):
         return decision
 
     def _confirm(self, decision: Decision) -> "Generator[str, None, None]":
-        """Go on with the fastest, and look whether it stays so; if not, with the next."""
-        tried = decision.tried
-        while decision.label != DENSE:
-            label = decision.label
-            tried[label] = yield from self._measure(label, self.auto.trial)
-            others = [seconds for other, seconds in tried.items() if other != label]
-            if tried[label] <= min(ALIKE * min(others), WORTH * decision.dense):
-                return
+        """Go on with the fastest, and look whether it stays so; if not, take the next."""
+        if decision.label == DENSE:
+            return
+        tried, label = decision.tried, decision.label
+        tried[label] = yield from self._measure(label, self.auto.trial)
+        others = [seconds for other, seconds in tried.items() if other not in (label, DENSE)]
+        if tried[label] > min(ALIKE * min(others, default=inf), WORTH * decision.dense):
             decision.label = fastest(tried)
+        if decision.label == DENSE:
             decision.reason = "whole steps were not clearly faster"
-            if decision.label == label:
-                return
 
     def _until_it_drifts(self, decision: Decision) -> "Generator[str, None, None]":
         """Keep to the decision while it looks right: checked after 100 steps, 1,000, 10,000 …
@@ -175,9 +177,11 @@ class TrialChooser(Chooser):
                 numbers = [self._elapsed, compilations() - before]
                 elapsed, compiled = agreed(self.comm, numbers)
                 if elapsed > limit and not compiled:
+                    self._before = inf
                     return elapsed
-        seconds = typical([_seconds(*took) for took in self._took[-steps:]])
-        return agreed(self.comm, [seconds])[0]
+        measured = typical([_seconds(*took) for took in self._took[-steps:]])
+        seconds, self._before = agreed(self.comm, [measured, _seconds(*self._took[0])])
+        return seconds
 
     def _predict(self, dense: float) -> tuple[dict[str, float], Network]:
         """Seconds of a step by each choice, from what a dense one took."""
