@@ -11,6 +11,7 @@ at once; it does one tile after the other.
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import triton
@@ -21,13 +22,26 @@ from thinwire.kernels._triton import load_tile, store_tile
 from thinwire.kernels.batched_decode.tiles import add_one_by_one, add_up, address, elements, enter
 from thinwire.types import Sparse, accumulator
 
-_LANES = 256  # elements of all parts that a program holds at once
-_LARGEST_TILE, _LEAST_TILE = 4096, 1024
-_STRIP = 1024  # elements of the target in registers at once
-_WARPS = 4
 _SEARCHES = 128  # of a program
-_PROGRAMS_A_MULTIPROCESSOR = 12  # with a workspace, as measured
+_PROGRAMS_A_MULTIPROCESSOR = {4: 12, 1: 24}  # by their warps; with a workspace
 _TYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
+
+
+class _Shape(NamedTuple):
+    """How tiles are worked on: how long they are, how many elements of all parts a program holds
+    at once, its warps, and how many elements of the target are in registers at once."""
+
+    tile: int
+    lanes: int
+    warps: int
+    strip: int
+
+
+# Where few elements are in a tile, a single warp does it: none waits for another, and what is
+# known of the parts is worked out once, not by each of four: fewer than a third of the
+# instructions for a tile.
+_SPARSE = (_Shape(4096, 128, 1, 512), _Shape(2048, 128, 1, 512))
+_DENSE = (_Shape(4096, 256, 4, 1024), _Shape(2048, 256, 4, 1024), _Shape(1024, 256, 4, 1024))
 
 
 @triton.jit
@@ -111,11 +125,11 @@ def _decode_all(
     if not isinstance(scale, Tensor):
         # As float64 in memory: an argument would be float32.
         scale = torch.full((), scale, dtype=torch.float64, device=device)
-    tile = _tile(elements / numel)
+    tile, lanes, warps, strip = _shape(elements / numel)
     tiles = triton.cdiv(numel, tile)
     programs, workspace = tiles, None
     if out.dtype != dtype:
-        programs = min(tiles, _programs(device))
+        programs = min(tiles, _programs(device, warps))
         workspace = torch.zeros(programs * tile, dtype=dtype, device=device)
     entries = torch.empty((tiles + 1) * parts, dtype=torch.int64, device=device)
     searches = (triton.cdiv(tiles + 1, _SEARCHES), parts)
@@ -124,25 +138,26 @@ def _decode_all(
     _decode[(programs,)](
         table, parts, entries, workspace, numel, tiles, triton.cdiv(tiles, programs), scale, out,
         VALUE=_TYPES[like.dtype], PARTS=rows, LOG_PARTS=rows.bit_length() - 1,
-        LANES=_LANES, TILE=tile, STRIP=_STRIP, num_warps=_WARPS, enable_fp_fusion=False,
+        LANES=lanes, TILE=tile, STRIP=strip, num_warps=warps, enable_fp_fusion=False,
     )  # fmt: skip
     return out
 
 
-def _tile(density: float) -> int:
-    """A size at which elements spread evenly find a lane, almost always: four deviations."""
-    tile = _LARGEST_TILE
-    while tile > _LEAST_TILE and tile * density + 4 * math.sqrt(tile * density) >= _LANES:
-        tile //= 2
-    return tile
+def _shape(density: float) -> _Shape:
+    """One in which elements spread evenly find a lane, almost always: four deviations."""
+    for shape in (*_SPARSE, *_DENSE):
+        expected = shape.tile * density
+        if expected + 4 * math.sqrt(expected) < shape.lanes:
+            break
+    return shape
 
 
-def _programs(device: torch.device) -> int:
+def _programs(device: torch.device, warps: int) -> int:
     """How many walk over the tiles; their cells stay in the cache."""
     if device.type != "cuda":
         return 2
-    units = torch.cuda.get_device_properties(device).multi_processor_count
-    return int(units) * _PROGRAMS_A_MULTIPROCESSOR
+    units: int = torch.cuda.get_device_properties(device).multi_processor_count
+    return units * _PROGRAMS_A_MULTIPROCESSOR[warps]
 
 
 def _table(parts: Sequence[Sparse], device: torch.device) -> Tensor:

@@ -24,7 +24,7 @@ from thinwire.kernels.grouped_topk.launches import adopt, count, emit, list_mark
 from thinwire.kernels.grouped_topk.rounds import scratch_words
 from thinwire.kernels.grouped_topk.tables import Tables, tables
 
-LISTERS = 1024  # programs that list
+LISTERS = 512  # programs that list: each sums up the counts before its own
 PROGRAMS_A_MULTIPROCESSOR = 8  # that walk over the slots
 WARPS = 4
 
