@@ -34,6 +34,7 @@ from thinwire.comm.messages import (
     ring_bytes,
     rounds,
 )
+from thinwire.comm.watch import Watch
 from thinwire.errors import DisagreementError, ExchangeError
 from thinwire.rng import fingerprint
 
@@ -58,6 +59,7 @@ class GroupCommunicator:
         self._payload_group: dist.ProcessGroup | None = None
         self._meta_group: dist.ProcessGroup | None = None
         self.rank, self.size, self.backend, self.timeout = 0, 1, "none", DEFAULT_TIMEOUT
+        self._watch: Watch | None = None  # a Gloo wait has a timeout itself
         if not dist.is_initialized():
             return
         members = range(dist.get_world_size(group)) if members is None else members
@@ -69,13 +71,15 @@ class GroupCommunicator:
         ranks = [everyone[member] for member in members]
 
         self.timeout = timeout or timeout_of(group)
-        with self._named("set-up"):
+        with self.named("set-up"):
             self._meta_group = own_group(ranks, self.rank, "gloo", self.timeout)
             self._payload_group = (
                 self._meta_group
                 if self.backend == "gloo"
                 else own_group(ranks, self.rank, self.backend, self.timeout)
             )
+        if self.backend != "gloo":
+            self._watch = Watch(self.timeout.total_seconds(), self.abort)
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         self.start_all_reduce(tensor).wait()
@@ -83,11 +87,12 @@ class GroupCommunicator:
 
     def start_all_reduce(self, tensor: Tensor) -> Transfer:
         """An allreduce under way. Gloo works on several at once, in the order of their start."""
-        named = partial(self._named, "allreduce")
+        named = partial(self.named, "allreduce")
         if self.size == 1 or tensor.numel() == 0:
             return Transfer([], [], [], named)
         with named():
             work = dist.all_reduce(tensor, group=self._payload_group, async_op=True)
+        self._watch_over([work])
         share = ring_bytes(tensor.nbytes, self.size)
         self.traffic.count(share, share)
         return Transfer([work], [], [tensor], named)
@@ -96,7 +101,7 @@ class GroupCommunicator:
         """Rank 0's tensor on every rank, in place."""
         if self.size == 1 or tensor.numel() == 0:
             return tensor
-        with self._named("broadcast"):
+        with self.named("broadcast"):
             dist.broadcast(tensor, group=self._payload_group, group_src=0)
         # A tree in the backend: all but one receive it once, and all together send as often.
         self.traffic.count(*((0, tensor.nbytes) if self.rank else (tensor.nbytes, 0)))
@@ -118,7 +123,7 @@ class GroupCommunicator:
             self.exchange(dict.fromkeys(everyone, tensor), everyone)
             return torch.stack([everyone.get(r, tensor) for r in range(self.size)])
         rows = tensor.new_empty(self.size, tensor.numel())
-        with self._named("allgather"):
+        with self.named("allgather"):
             dist.all_gather_into_tensor(rows, tensor, group=self._payload_group)
         self.traffic.count(*[tensor.nbytes * (self.size - 1)] * 2)
         return rows
@@ -133,7 +138,7 @@ class GroupCommunicator:
             )
             arrived[self.rank] = rows[self.rank]
             return arrived
-        with self._named("all-to-all"):
+        with self.named("all-to-all"):
             dist.all_to_all_single(arrived, rows, group=self._payload_group)
         self.traffic.count(*[rows[0].nbytes * (self.size - 1)] * 2)
         return arrived
@@ -201,10 +206,12 @@ class GroupCommunicator:
                     staged[id(tensor)] = self._stage(tensor, filled=True)
                 payload = staged[id(tensor)]
                 operations.append(dist.P2POp(dist.isend, payload, group=group, group_peer=r))
-        with self._named(phase):
+        with self.named(phase):
             works = dist.batch_isend_irecv(operations) if operations else []
+        if group is not self._meta_group:
+            self._watch_over(works)
         copies = [(b, incoming[r]) for r, b in buffers.items() if b is not incoming[r]]
-        return Transfer(works, copies, list(staged.values()), partial(self._named, phase))
+        return Transfer(works, copies, list(staged.values()), partial(self.named, phase))
 
     def agree(self, what: str, text: str, flag: bool = False) -> list[int]:
         """The ranks that raised the flag, if all came with the same text.
@@ -219,6 +226,21 @@ class GroupCommunicator:
             raise DisagreementError(f"ranks disagree on {what}:\n{lines}")
         return [rank for rank, (_, raised) in enumerate(replies) if raised]
 
+    @property
+    def lost(self) -> str | None:
+        """What to say of a group that was given up, because a peer did not come in time."""
+        if self._watch is None or not self._watch.overdue:
+            return None
+        return (
+            f"rank {self.rank} of {self.size}: an exchange over {self.backend} did not end within "
+            f"{self.timeout.total_seconds():g} s (a peer died or stalled); its group was given up"
+        )
+
+    def _watch_over(self, works: Sequence[dist.Work]) -> None:
+        if self._watch is not None:
+            for work in works:
+                self._watch.add(work)
+
     def abort(self) -> None:
         """Give up what is under way on the devices; nothing can be exchanged any more."""
         if self._payload_group is not None and self.backend != "gloo":
@@ -226,6 +248,8 @@ class GroupCommunicator:
 
     def close(self) -> None:
         """Let go of the groups, on all ranks in the same order. Nothing may be in flight."""
+        if self._watch is not None:
+            self._watch.close()
         for group in dict.fromkeys((self._payload_group, self._meta_group)):
             if group is not None:
                 dist.destroy_process_group(group)
@@ -262,7 +286,7 @@ class GroupCommunicator:
         return sorted(peers.items(), key=lambda item: (item[0] - self.rank) % self.size)
 
     @contextmanager
-    def _named(self, phase: str) -> Iterator[None]:
+    def named(self, phase: str) -> Iterator[None]:
         """A backend's RuntimeError says little; add who waited for what."""
         try:
             with self.timed():

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
+_GRACE = timedelta(minutes=5)  # until NCCL's own watchdog looks, where ours did not
 
 
 def own_group(ranks: list[int], rank: int, backend: str, timeout: timedelta) -> dist.ProcessGroup:
@@ -51,7 +52,7 @@ def _options(backend: str, timeout: timedelta) -> Any:
     if backend != "nccl":
         return None
     options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
-    options._timeout = timeout
+    options._timeout = timeout + _GRACE
     return options
 
 

@@ -70,10 +70,12 @@ class BackwardPass:
             if self._failure is not None:
                 raise self._failure
             self._run(self._waiting)
-        except Exception:
+        except Exception as error:
             self._runner.readback.forget()
             with suppress(ExchangeError):
                 self._runner.finish()  # nothing may stay under way
+            if self._sync.comm.lost:  # whatever came of it
+                raise ExchangeError(self._sync.comm.lost) from error
             raise
         self._runner.finish()
         if bad_ranks := self._bad_ranks():

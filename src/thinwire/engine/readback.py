@@ -33,11 +33,12 @@ class Readback:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        numbers = torch.cat([number.to(torch.int64) for number, _ in waiting])
-        host = torch.empty(numbers.shape, dtype=torch.int64, pin_memory=numbers.is_cuda)
-        host.copy_(numbers, non_blocking=True)
-        if numbers.is_cuda:
-            self._await(torch.cuda.current_stream(numbers.device).record_event())
+        with self.comm.named("the end of the step"):
+            numbers = torch.cat([number.to(torch.int64) for number, _ in waiting])
+            host = torch.empty(numbers.shape, dtype=torch.int64, pin_memory=numbers.is_cuda)
+            host.copy_(numbers, non_blocking=True)
+            if numbers.is_cuda:
+                self._await(torch.cuda.current_stream(numbers.device).record_event())
         for number, (_, then) in zip(host.tolist(), waiting, strict=True):
             then(number)
 

@@ -101,6 +101,8 @@ def write(indices: Tensor, rows: int, form: Form) -> Tensor:
 
 def write_rows(indices: Tensor, rows: int, form: Form) -> Tensor:
     (size, count), regions = indices.shape, form.regions(rows)
+    if not regions:
+        return indices.new_empty(size, 0, dtype=torch.uint8)
     # Aligned, as offsets of 64 bits ask for: a body may have an odd number of counts.
     length = form.size(count, rows)
     room = torch.empty(size, -(-length // 8) * 8, dtype=torch.uint8, device=indices.device)
@@ -108,11 +110,10 @@ def write_rows(indices: Tensor, rows: int, form: Form) -> Tensor:
     table_end = regions * form.tally.itemsize
     tally, offsets = bodies[:, :table_end].view(form.tally), bodies[:, table_end:].view(form.offset)
     grid = (triton.cdiv(count, BLOCK) + triton.cdiv(regions, BLOCK), size)
-    if regions:
-        _write[grid](
-            indices, tally, offsets, count, rows, regions, form.bits, count.bit_length(),
-            tally.stride(0), offsets.stride(0), BLOCK,
-        )  # fmt: skip
+    _write[grid](
+        indices, tally, offsets, count, rows, regions, form.bits, count.bit_length(),
+        tally.stride(0), offsets.stride(0), BLOCK,
+    )  # fmt: skip
     return bodies
 
 
