@@ -67,7 +67,7 @@ class NcclCluster(Cluster):
     def close(self) -> None:
         super().close()
         if self._share is not None:
-            self._share.close()
+            self._share.end_mps()
             self._share, self._mps = None, {}
 
     def _start(self) -> None:
