@@ -208,6 +208,8 @@ class Pipeline:
         if ctx.bad is not None and isinstance(selection, Sparse):
             first = selection.values.view(-1)[:1]
             first.masked_fill_(ctx.bad > 0, torch.nan)
+        elif ctx.bad is not None and not self.feedback.adds_lazily:
+            ctx.bad.logical_or_(~max_abs(x.dense()).isfinite())  # nobody has looked yet
         return Prepared(x.dense(), selection, cleared)
 
     def complete(
@@ -240,9 +242,8 @@ class Pipeline:
             measured = xi(*watched, reduced.total, k, ctx.comm)
             state["collective"]["xi"] = torch.tensor(measured, dtype=torch.float64)
         if ctx.steady and not isinstance(prepared.selection, Sparse):
-            # Nobody looked at the gradients; what is not finite is still so in the sum.
             assert isinstance(reduced.total, Tensor)
-            ctx.later(~max_abs(reduced.total).isfinite(), ctx.note_bad)
+            ctx.later(reduced.total[:1].isnan().any(), ctx.note_bad)
         with ctx.phase("feedback"):
             mean = mean_of(reduced, grad.numel(), gradients, exchange)
             update = self.feedback.after(prepared.x, reduced, mean, state["feedback"])

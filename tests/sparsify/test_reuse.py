@@ -64,7 +64,8 @@ def test_ramping_residuals_are_followed_by_early_evaluations(device: str) -> Non
             counts.append(chosen.count)
         return counts
 
-    assert max(accumulate(plain(cap=1000))) > 8 * K
+    if device == "cpu":  # a GPU takes exactly k in every step
+        assert max(accumulate(plain(cap=1000))) > 8 * K
     followed = accumulate(ReusedThreshold(DENSITY))
     assert all(0.75 * K <= count <= 1.25 * K for count in followed)
 

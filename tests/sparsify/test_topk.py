@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from support.sparsify import DEVICES, DISTRIBUTIONS, at, draw, select, spec_of
-from thinwire.kernels.compact import Found
-from thinwire.kernels.exact_topk import Largest
+from thinwire.kernels.grouped_topk import Chosen, Groups
+from thinwire.kernels.lazy_sum import LazySum
 from thinwire.sparsify import TopK
-from thinwire.sparsify import topk as module
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -68,13 +67,14 @@ def test_few_candidates_once_the_residual_is_in_balance(
 ) -> None:
     """Values that wait pile up just below the threshold; the guess must not let them all in."""
     n, counts = 100_000, []
-    largest_of = module.largest_of
+    chosen_of = LazySum.grouped_topk
 
-    def watched(found: Found, x: torch.Tensor, k: int) -> Largest:
-        counts.append(int(found.count) / k)
-        return largest_of(found, x, k)
+    def watched(x: LazySum, groups: Groups, guess: torch.Tensor) -> Chosen:
+        chosen = chosen_of(x, groups, guess)
+        counts.append(int(chosen.passed) / groups.total)
+        return chosen
 
-    monkeypatch.setattr(module, "largest_of", watched)
+    monkeypatch.setattr(LazySum, "grouped_topk", watched)
     topk, residual = TopK(density), torch.zeros(n)
     state = topk.init(spec_of(residual))
     for step in range(120):

@@ -55,7 +55,7 @@ class Dense(Collective):
             delivered: Selection = s
             if wire_dtype is not None and ctx.settles:
                 delivered = wire.to(x.dtype).mul_(ctx.comm.size)
-            if ctx.settles and ctx.bad is not None:
+            if ctx.bad is not None:
                 wire[:1].masked_fill_(ctx.bad > 0, torch.nan)  # as `Pipeline` marks a selection
         with ctx.phase("exchange"):
             ctx.comm.all_reduce(wire)

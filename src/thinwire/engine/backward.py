@@ -170,11 +170,9 @@ class BackwardPass:
         if self._at_once:
             return []  # they agreed before the step
         found, self._runner.found_bad = self._runner.found_bad, False
-        if self._all_steady and not found:
-            return []
         if found:
             self._bad += self._sync.roster.take_bad()
-        if self._all_plain and not any(bool(mark.isnan()) for mark in self._marks):
+        elif self._all_steady or (self._all_plain and not any(bool(mark.isnan()) for mark in self._marks)):
             return []
         return self._sync.comm.agree("the step", "end", flag=bool(self._bad))
 

@@ -44,7 +44,7 @@ class HashedSlots(OnePass):
         return device.type == "cuda"
 
     def select_parts(self, x: LazySum, state: State, ctx: StepContext) -> Selection:
-        if self.is_steady(x.device):
+        if ctx.steady:
             return self.select_from(x, state, ctx)
         return Sparsifier.select_parts(self, x, state, ctx)
 

@@ -33,7 +33,7 @@ def _from_each(
     selected = [part for part in layout.parts() if not part[3]]
     for row, (name, start, end, _) in enumerate(selected):
         own = {key: value[row] for key, value in state.items()}
-        alone = replace(ctx, tensor=name, layout=None, shapes=())
+        alone = replace(ctx, tensor=name, layout=None, shapes=(), steady=False)
         part = sparsifier.select(x[start:end], own, alone)
         assert isinstance(part, Sparse)
         chosen.append(Sparse(part.indices + start, part.values, x.numel(), part.ordered))
@@ -53,7 +53,7 @@ def _from_the_rest(
             if not past
         ]
     )
-    part = sparsifier.select(x[places], state, replace(ctx, layout=None, shapes=()))
+    part = sparsifier.select(x[places], state, replace(ctx, layout=None, shapes=(), steady=False))
     assert isinstance(part, Sparse)
     return Sparse(places[part.indices], part.values, x.numel(), part.ordered)
 
