@@ -172,9 +172,12 @@ class BackwardPass:
         found, self._runner.found_bad = self._runner.found_bad, False
         if found:
             self._bad += self._sync.roster.take_bad()
-        elif self._all_steady or (self._all_plain and not any(bool(mark.isnan()) for mark in self._marks)):
+        elif self._all_steady or (self._all_plain and not self._any_marked()):
             return []
         return self._sync.comm.agree("the step", "end", flag=bool(self._bad))
+
+    def _any_marked(self) -> bool:
+        return any(bool(mark.isnan()) for mark in self._marks)
 
 
 def _device(grads: Mapping[str, Tensor]) -> torch.device:
