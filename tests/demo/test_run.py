@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.extras import CLI, needs
+from support.signals import hear_signals
 from thinwire.demo.plan import MODELS
 from thinwire.workloads.tasks import TASKS
 
@@ -96,6 +97,7 @@ def test_an_interrupt_ends_the_workers_and_leaves_what_was_measured(tmp_path: Pa
         [*COMMAND, "--steps", "100000", "--recipes", "topk", "--out", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=hear_signals,
     )
     try:
         workers = _wait_for_children(process.pid, 2)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from support.extras import CLI, needs
+from support.signals import hear_signals
 from thinwire.lab import Lab, LabError, RateCheck, unavailable
 from thinwire.lab import lab as lab_module
 from thinwire.lab.probe import check_rate
@@ -81,6 +82,7 @@ def waiting(workers: int = 2, code: str = WAITING) -> Iterator[subprocess.Popen[
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        preexec_fn=hear_signals,
     )
     assert process.stdout is not None
     try:
