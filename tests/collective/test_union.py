@@ -6,13 +6,14 @@ Covers collective/touched.py.
 import pytest
 import torch
 
+import thinwire as tw
 from support.collective import laws
 from support.collective.laws import Case
 from thinwire.collective import touched
 from thinwire.collective.union import UnionAllReduce
 from thinwire.comm import GroupCommunicator
 from thinwire.errors import RecipeError
-from thinwire.feedback import Residual
+from thinwire.feedback import NoFeedback, Residual
 from thinwire.pipeline import Pipeline
 from thinwire.sparsify import BlockTopK, Everything, RandomK, TopK
 from thinwire.types import ExchangeContext
@@ -95,3 +96,16 @@ def test_refuses_what_it_does_not_know():
         UnionAllReduce(0)
     with pytest.raises(RecipeError, match="dtype"):
         UnionAllReduce(dtype="int8")
+
+
+def scaled_mean(group, rank, size):
+    """Values that are not the tensor's travel as they were chosen, and are divided once."""
+    pipeline = tw.Pipeline(
+        RandomK(0.5, unbiased=True), None, UnionAllReduce(4, "bf16"), NoFeedback(), bypass=0
+    )
+    return tw.Synchronizer(pipeline, group).average("w", torch.ones(64))
+
+
+def test_scaled_values_are_divided_once(cluster):
+    for mean in cluster.run(scaled_mean, 2):
+        assert mean.unique().tolist() == [0.0, 2.0]

@@ -62,7 +62,8 @@ class UnionAllReduce(Collective):
             return self._exchange_blocks(ctx.source, union.blocks, ctx)
         with ctx.phase("encode"):
             values = union.placed.to_dense()
-        reduced = Dense(self.dtype).exchange(values, None, ctx)
+        # A sum and no mean: it is divided with what is around it.
+        reduced = Dense(self.dtype).exchange(values, None, replace(ctx, gradients=1))
         assert isinstance(reduced.total, Tensor)
         assert isinstance(reduced.delivered, Tensor)
         with ctx.phase("decode"):
