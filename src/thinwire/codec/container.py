@@ -78,33 +78,22 @@ class Message:
 
 def pack(header: Header, index_part: Tensor, value_part: Tensor) -> Tensor:
     """The wire, on the device of the parts. On CUDA nothing here waits for the device."""
-    _check_shape(header)
-    index_end = HEADER_BYTES + index_part.numel()
-    value_start = _aligned(index_end)
-    value_end = value_start + value_part.numel()
-
-    wire = torch.empty(_aligned(value_end), dtype=torch.uint8, device=value_part.device)
-    wire[HEADER_BYTES:index_end] = index_part
-    wire[value_start:value_end] = value_part
-    for start, end in _padding(index_end, value_end):
-        wire[start:end] = 0
-
-    words = wire.view(torch.int64)
-    front, front_sum = _front(header, index_part.numel(), value_part.numel(), wire.device)
-    sealed = words[_HEADER_WORDS - 1 :]
-    words[: _HEADER_WORDS - 1].copy_(front)
-    torch.add(checksum(sealed[1:], first=_HEADER_WORDS), front_sum, out=sealed[0])
-    return wire
+    return pack_rows(header, index_part[None], value_part[None])[0]
 
 
 def pack_rows(header: Header, index_parts: Tensor, value_parts: Tensor) -> Tensor:
     """As `pack`, a wire in each row."""
+    _check_shape(header)
     index_bytes, value_bytes = index_parts.shape[1], value_parts.shape[1]
-    value_start = _aligned(HEADER_BYTES + index_bytes)
-    length = _aligned(value_start + value_bytes)
-    wires = torch.zeros(len(value_parts), length, dtype=torch.uint8, device=value_parts.device)
-    wires[:, HEADER_BYTES : HEADER_BYTES + index_bytes] = index_parts
-    wires[:, value_start : value_start + value_bytes] = value_parts
+    index_end = HEADER_BYTES + index_bytes
+    value_start = _aligned(index_end)
+    value_end = value_start + value_bytes
+    form = len(value_parts), _aligned(value_end)
+    wires = torch.empty(form, dtype=torch.uint8, device=value_parts.device)
+    wires[:, HEADER_BYTES:index_end] = index_parts
+    wires[:, value_start:value_end] = value_parts
+    for start, end in _padding(index_end, value_end):
+        wires[:, start:end] = 0
     words = wires.view(torch.int64)
     front, front_sum = _front(header, index_bytes, value_bytes, wires.device)
     words[:, : _HEADER_WORDS - 1] = front

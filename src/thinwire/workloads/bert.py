@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-SPREAD = 0.02  # of the first weights
+from thinwire.workloads.gpt import initialise
 
 
 class Embeddings(nn.Module):
@@ -65,11 +65,7 @@ class Bert(nn.Module):
         self.encoder = nn.Sequential(*(Layer(width, heads) for _ in range(layers)))
         self.transform, self.transform_norm = nn.Linear(width, width), nn.LayerNorm(width)
         self.head_bias = nn.Parameter(torch.zeros(vocabulary))
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=SPREAD)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
+        initialise(self)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.encoder(self.embeddings(tokens))

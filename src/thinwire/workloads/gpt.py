@@ -47,6 +47,15 @@ class Layer(nn.Module):
         return mixed
 
 
+def initialise(model: nn.Module) -> None:
+    """The first weights, as GPT-2 and BERT have them."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=SPREAD)
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+
+
 class Transformer(nn.Module):
     def __init__(self, vocabulary: int, positions: int, width: int, layers: int, heads: int):
         super().__init__()
@@ -73,11 +82,7 @@ class Gpt(nn.Module):
     ) -> None:
         super().__init__()
         self.transformer = Transformer(vocabulary, positions, width, layers, heads)
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=SPREAD)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
+        initialise(self)
 
     def forward(self, tokens: Tensor) -> Tensor:
         return F.linear(self.transformer(tokens), self.transformer.wte.weight)
