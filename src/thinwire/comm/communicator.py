@@ -291,6 +291,8 @@ class GroupCommunicator:
         try:
             with self.timed():
                 yield
+        except ExchangeError:
+            raise
         except RuntimeError as error:
             raise ExchangeError(
                 f"rank {self.rank} of {self.size}: {phase} over {self.backend} broke off "

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -27,7 +27,7 @@ def own_group(ranks: list[int], rank: int, backend: str, timeout: timedelta) -> 
     serial = store.add(f"thinwire/{members}/{backend}/{rank}", 1)
     name: Any = f"thinwire/{members}/{backend}/{serial}"
     group: dist.ProcessGroup
-    with _own_error_handling():
+    with _own_error_handling() if backend == "nccl" else nullcontext():
         group, _ = c10d._new_process_group_helper(
             len(ranks),
             rank,

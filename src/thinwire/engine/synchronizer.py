@@ -61,7 +61,7 @@ class Synchronizer:
         self.roster = Roster(self.pipeline, self.choosers, self.runner.keeps_state)
 
     def is_steady(self, device: torch.device) -> bool:
-        """Whether steps on this device ask the host nothing, and so need no thread of their own."""
+        """Whether steps on this device ask the host nothing until they are over."""
         return self.runner.nodes is None and self.choosers.is_steady(device)
 
     def average(self, name: str, grad: Tensor) -> Tensor:

@@ -80,9 +80,7 @@ class StepContext:
     layout: Layout | None = None  # None: one selection over the whole unit
     steady: bool = False  # nothing may ask the host: sizes are those that every rank knows
     bad: Tensor | None = None  # 0-D int32: set to 1 where a gradient is not finite, and taken for 0
-    note_bad: Callable[[int], None] = field(
-        default=_ignore
-    )  # 1: some rank's gradient was not finite
+    note_bad: Callable[[int], None] = field(default=_ignore)  # 1: of some rank, as `bad` is of ours
     later: Callable[[Tensor, Callable[[int], None]], None] = field(default=_at_once)
     """Hand over a number (0-D, integer or bool) that the host gets at the end of the step."""
     phase: Callable[[str], AbstractContextManager[None]] = field(default=_no_clock)

@@ -23,8 +23,8 @@ class Sparse:
     `values` is (k,), or (k, w) where each index names a row of w elements, as the gradient of
     an embedding does; w then divides `numel`, and indices count rows.
 
-    `padded`: the last of them may be `PADDING`, any number of times, so that a selection has a
-    size that every rank knows although the host was not told how many elements it has.
+    `padded`: some may be `PADDING`, in ordered ones the last, so that a selection has a size that
+    every rank knows although the host was not told how many elements it has.
     """
 
     indices: Tensor
@@ -72,8 +72,8 @@ class Sparse:
         """The same elements without padding. Makes the host wait for a device."""
         if not self.padded:
             return self
-        count = int((self.indices != PADDING).sum())
-        return Sparse(self.indices[:count], self.values[:count], self.numel, self.ordered)
+        there = self.indices != PADDING
+        return Sparse(self.indices[there], self.values[there], self.numel, self.ordered)
 
     def sorted(self) -> "Sparse":
         """The same elements with ascending indices."""
