@@ -4,6 +4,7 @@ gradient ─ feedback.before ─ sparsifier.select ─ collective.exchange(codec
          ─ feedback.after ─ update
 """
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -112,6 +113,18 @@ class Pipeline:
     def alternatives(self) -> "tuple[Pipeline, ...]":
         """The pipelines that a unit may go through: this one, or those that `Auto` chooses from."""
         return (self,)
+
+    def of_tensor(self, name: str) -> "Pipeline":
+        """The recipe that a tensor of this name goes by: this one, but for recipes by names."""
+        return self
+
+    def split(self, names: Iterable[str]) -> "list[tuple[Pipeline, list[str]]]":
+        """These tensors by their recipes, each in order."""
+        groups: dict[int, tuple[Pipeline, list[str]]] = {}
+        for name in names:
+            recipe = self.of_tensor(name)
+            groups.setdefault(id(recipe), (recipe, []))[1].append(name)
+        return list(groups.values())
 
     @property
     def joins(self) -> bool:

@@ -85,8 +85,9 @@ class Choosers:
     ) -> Pipeline:
         """What a new unit begins with; `past` if it is not compressed."""
         if self._now is None:
-            flushes = past is not None and isinstance(self.pipeline.feedback, Residual) and waits
-            return FLUSH if flushes else past or self.pipeline
+            own = self.pipeline.of_tensor(names[0])  # the tensors of a unit share a recipe
+            flushes = past is not None and isinstance(own.feedback, Residual) and waits
+            return FLUSH if flushes else past or own
         return self._now.first_pipeline(names, past, waits)
 
     def assign(self, unit: Unit, past: Pipeline | None = None) -> None:

@@ -7,6 +7,7 @@ from thinwire.auto import Auto
 from thinwire.auto.by_step import Choosers
 from thinwire.auto.chooser import Chooser, Decision
 from thinwire.auto.rules import DENSE
+from thinwire.by_name import ByName
 from thinwire.codec.sketch import CountSketch
 from thinwire.collective import SketchAllReduce, UnionAllReduce
 from thinwire.cost.exchange import Load
@@ -29,6 +30,8 @@ def explain(
         if not choosers.by_kind:
             return "auto: no step was taken yet."
         return "\n\n".join(_decided(chooser, by_name) for chooser in choosers.by_kind.values())
+    if isinstance(pipeline, ByName):
+        return _by_name(pipeline, list(by_name.values()), list(rows))
     ranks = choosers.comm.size
     lines = ["The recipe was given, not chosen: nothing was compared. The recipe 'auto' compares."]
     if isinstance(pipeline.collective, SketchAllReduce) and isinstance(pipeline.codec, CountSketch):
@@ -40,6 +43,20 @@ def explain(
             load = Load(ranks, cost.numel, cost.row()["k"], ALIKE, row_unit.width)
             lines.append(_sketch_or_union(row_unit.spec.name, load, pipeline, False))
     return "\n".join(lines)
+
+
+def _by_name(pipeline: ByName, units: Sequence[Unit], rows: Sequence[RowUnit]) -> str:
+    """Which tensors each pattern got, and what of them is sent."""
+    sizes = {n: size for unit in units for n, size in zip(unit.names, unit.sizes, strict=True)}
+    sizes |= {unit.spec.name: unit.spec.numel for unit in rows}
+    got = pipeline.names_by_pattern(sizes)
+    table = [("pattern", "tensors", "elements", "by", "density")]
+    for wildcard, recipe in pipeline.rules:
+        names, density = got[wildcard], recipe.sparsifier.density
+        elements = f"{sum(sizes[name] for name in names):,}"
+        sent = "all" if density is None else f"{density:.3g}"
+        table.append((wildcard, str(len(names)), elements, recipe.collective.name, sent))
+    return "\n".join(["The recipes were given by name, not chosen.", *_table(table)])
 
 
 def _decided(chooser: Chooser, units: dict[str, Unit]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from thinwire.auto import Auto
 from thinwire.auto.rules import BY
+from thinwire.by_name import KEY, MARKS, ByName
 from thinwire.collective import AllGather, UnionAllReduce
 from thinwire.cookbook import methods
 from thinwire.cookbook.notation import build_pieces, parse
@@ -95,12 +96,23 @@ def recipe(given: Pipeline | str | Mapping[str, Any], **settings: Any) -> Pipeli
     key `recipe` or with the fields of `Pipeline`; or a pipeline itself. Settings are a named
     recipe's own, or fields of `Pipeline`.
 
+    A dict of patterns, as `fnmatch` knows them, gives every parameter the recipe of the first that
+    matches its name; settings then count for all of them.
+
+    >>> by_name = recipe({"*norm*": "dense", "*": "topk(0.02)"})
+    >>> by_name.of_tensor("layers.0.mlp.weight").sparsifier
+    TopK(density=0.02)
     >>> recipe("topk", density=0.02, unit="model").sparsifier
     TopK(density=0.02)
     """
+    if isinstance(given, ByName):
+        return ByName.of([(pattern, recipe(own, **settings)) for pattern, own in given.rules])
     if isinstance(given, Pipeline):
         return dataclasses.replace(given, **_fields(settings))
-    fields = parse(given) | settings
+    fields = parse(given)
+    if KEY in fields or any(MARKS.intersection(key) for key in fields):
+        return _by_names(fields, settings)
+    fields |= settings
     if "recipe" in fields:
         return _by_name(fields.pop("recipe"), fields.pop("args", ()), fields)
     if "choices" in fields:
@@ -108,6 +120,20 @@ def recipe(given: Pipeline | str | Mapping[str, Any], **settings: Any) -> Pipeli
         trial = fields.pop("trial", 3)
         return Auto.between(recipe(fields), choices, trial)
     return Pipeline(**_fields(fields))
+
+
+def _by_names(fields: Mapping[str, Any], settings: Mapping[str, Any]) -> ByName:
+    """Patterns and their recipes: all keys, or pairs under one."""
+    if KEY in fields and len(fields) > 1:
+        raise RecipeError(f"beside {KEY!r} a recipe by names has nothing; here is {list(fields)}")
+    given = fields.get(KEY, fields)
+    rules = []
+    for pattern, own in given.items() if isinstance(given, Mapping) else given:
+        try:
+            rules.append((pattern, recipe(own, **settings)))
+        except RecipeError as error:
+            raise RecipeError(f"the recipe for {pattern!r}: {error}") from error
+    return ByName.of(rules)
 
 
 def _by_name(name: str, positional: Sequence[Any], settings: dict[str, Any]) -> Pipeline:
@@ -129,7 +155,10 @@ def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a pipeline, with their pieces built."""
     for key in given:
         if key not in FIELDS:
-            raise RecipeError(f"unknown field {key!r}; a recipe has {', '.join(FIELDS)}")
+            raise RecipeError(
+                f"unknown field {key!r}; a recipe has {', '.join(FIELDS)} (if it is meant to be a "
+                f"parameter's name, write a pattern: '*{key}')"
+            )
     return build_pieces(given)
 
 

@@ -1,6 +1,6 @@
 """Which tensors travel together, and when each is ready: the backward pass as DDP sees it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -25,22 +25,25 @@ def units_of(
     bypass: int,
     work: Mapping[str, float] | None = None,
     joins: bool = False,
+    only: Collection[str] | None = None,
 ) -> list[PlannedUnit]:
     """The units of a model in the order of the exchange.
 
     Gradients are ready from the last tensor to the first, each after its share of the backward
     pass: by `work`, where it is known, else by elements. DDP hands them over by buckets; small
     tensors, and all if the model is one unit, wait for the last bucket (`BackwardPass`). Where they
-    may share a payload (`joins`), a bucket is never split, and small tensors travel with it.
+    may share a payload (`joins`), a bucket is never split, and small tensors travel with it. `only`
+    these tensors are planned, where the others go by another recipe.
     """
     if joins:
         unit, bypass = "model" if unit == "model" else "bucket", 0
     sizes = {name: prod(shape) for name, shape in shapes.items()}
     buckets = list(_buckets(sizes, work or sizes))
-    waiting = {n: s for n, s in sizes.items() if unit == "model" or s <= bypass}
+    mine = sizes if only is None else {name: sizes[name] for name in only}
+    waiting = {n: s for n, s in mine.items() if unit == "model" or s <= bypass}
     units = []
     for names, ready in buckets:
-        now = [name for name in names if name not in waiting]
+        now = [name for name in names if name in mine and name not in waiting]
         groups = [[name] for name in now] if unit == "tensor" else [now] if now else []
         units += [PlannedUnit(tuple(g), sum(sizes[n] for n in g), ready) for g in groups]
     for small in (False, True):

@@ -80,10 +80,15 @@ def predict(
     that is uncertain at once to its good or its bad end: the network by its spread, the devices by
     theirs, and how much the ranks' selections have in common.
     """
-    units = units_of(shapes, recipe.unit, recipe.bypass, work, recipe.joins)
+    planned = [
+        (own, unit)
+        for own, names in recipe.split(shapes)
+        for unit in units_of(shapes, own.unit, own.bypass, work, own.joins, names)
+    ]
+    planned.sort(key=lambda of: of[1].ready)  # stable: what is ready together stays in order
 
     def step(share: float, sign: int) -> tuple[float, list[UnitCost]]:
-        paid = [unit_cost(recipe, unit, workers, network, costs, share) for unit in units]
+        paid = [unit_cost(own, unit, workers, network, costs, share) for own, unit in planned]
         paid.append(_agreement(workers, network))
         wire = max(0.0, 1 + sign * network.spread)
         device = 1 if costs is None else max(0.0, 1 + sign * costs.spread)

@@ -101,15 +101,13 @@ class BackwardPass:
                 self._averaged_rows[name] = self._runner.average_rows(unit, grad)
         if self._at_once:
             self._sync.choosers.begin_step(tuple(dense))
-        if self._at_once or self._sync.choosers.grouping.unit == "model":
-            self._waiting.update(dense)
-            return
-        if self._sync.choosers.grouping.joins:
-            self._run(dense)
-            return
-        small = {n: g for n, g in dense.items() if self._sync.roster.is_small(g)}
-        self._waiting.update(small)
-        self._run({n: g for n, g in dense.items() if n not in small})
+        for recipe, names in self._sync.choosers.grouping.split(dense):
+            waits = self._at_once or recipe.unit == "model"
+            least = 0 if recipe.joins else recipe.bypass + 1  # elements of a tensor that goes now
+            now = {n: dense[n] for n in names if not waits and dense[n].numel() >= least}
+            self._waiting.update({n: dense[n] for n in names if n not in now})
+            if now:
+                self._run(now)
 
     def _agreed(self, grads: Mapping[str, Tensor]) -> bool:
         """Whether all ranks came with the same tensors, all finite; before anything is sent."""

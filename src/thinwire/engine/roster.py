@@ -30,29 +30,34 @@ class Roster:
         self._waits: set[str] = set()  # those of which something waits to be sent
         self._past: dict[str, Cost] = {}  # of tensors while they were in other units
 
-    def is_small(self, grad: Tensor) -> bool:
-        """Whether a tensor is let past the selection, dense and fused with others."""
-        return grad.numel() <= self.choosers.grouping.bypass
-
     def units_for(
         self, grads: Mapping[str, Tensor], whole: bool = False
     ) -> list[tuple[Unit, list[Tensor]]]:
         """The units of these gradients, large ones first, then the small ones fused.
 
         `whole`: they are one bucket, which is not cut. Where tensors may share a payload, those
-        that are selected from apart, and small ones, are one unit.
+        that are selected from apart, and small ones, are one unit. Tensors of different recipes
+        never are.
         """
-        grouping = self.choosers.grouping
+        units = []
+        for grouping, names in self.choosers.grouping.split(grads):
+            of_recipe = {name: grads[name] for name in names}
+            units += self._units_of(of_recipe, grouping, whole)
+        return units
+
+    def _units_of(
+        self, grads: Mapping[str, Tensor], grouping: Pipeline, whole: bool
+    ) -> list[tuple[Unit, list[Tensor]]]:
+        past = dense_pipeline(self.pipeline.of_tensor(next(iter(grads))).feedback)
         if grouping.joins:
-            return self._joint_units(grads, grouping.unit, whole)
-        large = {name: grad for name, grad in grads.items() if not self.is_small(grad)}
-        small = {name: grad for name, grad in grads.items() if self.is_small(grad)}
+            return self._joint_units(grads, grouping, past, whole)
+        small = {n: g for n, g in grads.items() if g.numel() <= grouping.bypass}
+        large = {n: g for n, g in grads.items() if n not in small}
         units = []
         for group in _grouped(large, grouping.unit, whole):
             unit = self._unit(group)
             self.choosers.assign(unit)
             units.append((unit, list(group.values())))
-        past = dense_pipeline(self.pipeline.feedback)
         for group in _grouped(small, "model"):
             unit = self._unit(group, past)
             self.choosers.assign(unit, past)
@@ -60,11 +65,11 @@ class Roster:
         return units
 
     def _joint_units(
-        self, grads: Mapping[str, Tensor], unit: str, whole: bool
+        self, grads: Mapping[str, Tensor], grouping: Pipeline, past: Pipeline, whole: bool
     ) -> list[tuple[Unit, list[Tensor]]]:
-        units, past = [], dense_pipeline(self.pipeline.feedback)
-        for group in _grouped(grads, "model" if unit == "model" else "bucket", whole):
-            small = {name for name, grad in group.items() if self.is_small(grad)}
+        units = []
+        for group in _grouped(grads, "model" if grouping.unit == "model" else "bucket", whole):
+            small = {name for name, grad in group.items() if grad.numel() <= grouping.bypass}
             pipeline = past if len(small) == len(group) else None
             joint = self._unit(group, pipeline, small)
             self.choosers.assign(joint, pipeline)
@@ -83,7 +88,9 @@ class Roster:
         """The unit of a COO gradient."""
         if name not in self.rows:
             step = int(self._saved.get(name, {}).get("step", 0))
-            self.rows[name] = RowUnit.of(name, grad, self.pipeline, step, self.choosers.clock)
+            self.rows[name] = RowUnit.of(
+                name, grad, self.pipeline.of_tensor(name), step, self.choosers.clock
+            )
         return self.rows[name]
 
     def scale_state(self, factor: float) -> None:

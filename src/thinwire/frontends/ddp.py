@@ -7,9 +7,10 @@ from typing import Any, Literal
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from thinwire import cookbook
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
-from thinwire.frontends.handle import Handle
+from thinwire.frontends.handle import Handle, named
 from thinwire.pipeline import Pipeline
 
 
@@ -41,8 +42,11 @@ def compress(
         )
     if nonfinite is None:
         nonfinite = "raise" if grad_scaler is None else "propagate"
+    pipeline = cookbook.recipe(recipe)
+    for name in named(ddp):
+        pipeline.of_tensor(name)  # refuses what no pattern matches, before the first step
     sync = Synchronizer(
-        recipe,
+        pipeline,
         ddp.process_group,
         seed,
         nonfinite=nonfinite,

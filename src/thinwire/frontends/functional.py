@@ -7,7 +7,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from thinwire import cookbook
+from thinwire.by_name import ByName
 from thinwire.comm import GroupCommunicator
+from thinwire.errors import RecipeError
 from thinwire.pipeline import Pipeline
 from thinwire.types import Selection, Sparse, StepContext, accumulator
 from thinwire.units.rows import from_coo, to_coo
@@ -31,6 +33,8 @@ def sparse_all_reduce(
     selected is not sent.
     """
     pipeline = cookbook.recipe(recipe)
+    if isinstance(pipeline, ByName):
+        raise RecipeError("sparse_all_reduce() has no parameter's name: pass one recipe")
     ctx = StepContext("sparse_all_reduce", step, seed, _communicator(group))
     if isinstance(x, Sparse):
         return _as_sparse(pipeline.sum_once(x, ctx))
