@@ -98,16 +98,14 @@ class Pipeline:
     @property
     def conserves(self) -> bool:
         """Whether law 1 holds: what is not in the update is in some rank's state."""
-        sends_all = isinstance(self.sparsifier, Everything) and self.codec is None
-        return self.collective.conserves and (self.feedback.conserves or sends_all)
+        loses_nothing = self._sends_all and self.codec is None
+        return self.collective.conserves and (self.feedback.conserves or loses_nothing)
 
     @property
     def is_plain_sum(self) -> bool:
         """Whether a step is the backend's allreduce alone: no state, and NaN reaches everyone."""
         plain = isinstance(self.collective, Dense) and self.collective.dtype == "fp32"
-        return (
-            plain and isinstance(self.sparsifier, Everything) and type(self.feedback) is NoFeedback
-        )
+        return plain and self._sends_all and type(self.feedback) is NoFeedback
 
     @property
     def alternatives(self) -> "tuple[Pipeline, ...]":
@@ -136,7 +134,7 @@ class Pipeline:
         """Whether a step on this device goes from gradient to update without asking the host."""
         if device.type != "cuda" or self.monitor_xi or not self.collective.is_steady(self.codec):
             return False
-        if isinstance(self.sparsifier, Everything):
+        if self._sends_all:
             lazy = isinstance(self.feedback, NoFeedback) or self.feedback.adds_lazily
             return isinstance(self.collective, Dense) and lazy
         return self.feedback.adds_lazily and self.sparsifier.is_steady(device)
@@ -193,11 +191,12 @@ class Pipeline:
         """The part before the network: accumulate and select. `grad` is flat.
 
         In one pass, where the feedback can wait with adding up and the sparsifier can add as it
-        looks; the time is then the selection's. On the CPU this pass leaves zeros in `grad` where
-        the update will be written: they cost next to nothing while its memory is in the cache,
-        and a quarter of the step later on. A device's decoder writes all of its output anyway.
+        looks; the time is then the selection's. Zeros are left in `grad` where the update will be
+        written. On the CPU they cost next to nothing while its memory is in the cache, and a
+        quarter of the step later on; on a device nothing waits for them yet.
         """
-        clear = _holds_update(grad) and grad.device.type == "cpu" and not self._watches(ctx)
+        clears = grad.device.type == "cpu" or (ctx.steady and not self._sends_all)
+        clear = clears and _holds_update(grad) and not self._watches(ctx)
         with ctx.phase("select"):
             lazy = self.feedback.lazy_sum(grad, state["feedback"], clear, ctx.bad)
             if lazy is not None:
@@ -289,6 +288,10 @@ class Pipeline:
         fits = codec is not None and codec.kind == collective.takes
         rounds = isinstance(codec, Codec) and not codec.lossless
         return collective, codec if fits and not rounds else _PLAIN[collective.takes]
+
+    @property
+    def _sends_all(self) -> bool:
+        return isinstance(self.sparsifier, Everything)
 
     @property
     def _sends_source(self) -> bool:

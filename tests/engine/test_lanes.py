@@ -3,33 +3,58 @@
 import pytest
 import torch
 
-from thinwire.engine.lanes import LANES, Lanes
+from thinwire.engine.lanes import Lanes
+from thinwire.engine.thread import OrderedWorker
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def test_without_a_device_there_is_nothing_to_wait_for() -> None:
-    Lanes().join()
+class Work:
+    """An exchange that takes its time on the caller's stream, whoever waits for it."""
+
+    def __init__(self) -> None:
+        self.done = torch.cuda.Event()
+        torch.cuda._sleep(10_000_000)
+        self.done.record()
+
+    def wait(self) -> None:
+        torch.cuda.current_stream().wait_event(self.done)
 
 
-@needs_cuda
-def test_a_unit_keeps_its_lane_and_others_have_others_cuda() -> None:
-    lanes, device, seen = Lanes(), torch.device("cuda", torch.cuda.current_device()), {}
-    for _ in range(2):
-        for name in "abcd":
-            with lanes.lane_of((name,), device):
-                stream = torch.cuda.current_stream(device).stream_id
-            assert seen.setdefault(name, stream) == stream
-    assert len(set(seen.values())) == LANES
+@pytest.fixture
+def lanes():
+    worker = OrderedWorker()
+    yield Lanes(worker)
+    worker.close()
 
 
-@needs_cuda
-def test_the_callers_stream_sees_what_the_lanes_did_cuda() -> None:
-    lanes, device = Lanes(), torch.device("cuda", torch.cuda.current_device())
-    x = torch.zeros(1 << 22, device=device)
-    for number in range(8):
-        with lanes.lane_of((str(number % 2),), device):
-            x.add_(0)
-            y = x + 1
+def test_without_a_device_there_is_nothing_to_wait_for(lanes) -> None:
     lanes.join()
-    assert float(y.sum()) == y.numel()
+
+
+@needs_cuda
+def test_what_comes_is_used_in_another_lane_than_what_goes_out_is_made_in_cuda(lanes) -> None:
+    device, seen = torch.device("cuda", torch.cuda.current_device()), []
+    before = torch.cuda.current_stream(device)
+    for _ in range(2):
+        with lanes.outbound(device):
+            x = torch.ones(1 << 20, device=device)
+            seen.append(torch.cuda.current_stream(device).stream_id)
+            lanes.arrive(Work(), x)
+            seen.append(torch.cuda.current_stream(device).stream_id)
+            lanes.arrive(Work(), x)  # a second exchange stays there
+            seen.append(torch.cuda.current_stream(device).stream_id)
+            y = x + 1
+        assert torch.cuda.current_stream(device) == before
+    outbound, inbound = seen[:2]
+    assert outbound != inbound and seen == [outbound, inbound, inbound] * 2
+    lanes.join()
+    assert float(y.sum()) == 2 * y.numel()
+
+
+@needs_cuda
+def test_whoever_is_in_no_lane_stays_where_it_is_cuda(lanes) -> None:
+    device = torch.device("cuda", torch.cuda.current_device())
+    before = torch.cuda.current_stream(device)
+    lanes.arrive(Work(), torch.ones(3, device=device))
+    assert torch.cuda.current_stream(device) == before

@@ -26,7 +26,7 @@ def as_on_a_gpu(monkeypatch):
 
     monkeypatch.setattr(Pipeline, "is_steady", lambda p, d: steady(p, torch.device("cuda")))
     monkeypatch.setattr(Unit, "assemble", with_a_flag)
-    monkeypatch.setattr(Lanes, "lane_of", lambda *_: nullcontext())
+    monkeypatch.setattr(Lanes, "outbound", lambda *_: nullcontext())
 
 
 def gradients(step):

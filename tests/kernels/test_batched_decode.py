@@ -8,7 +8,7 @@ from torch import Tensor
 
 from support.implementations import HAS_GPU, Case, bits, cases
 from thinwire.errors import RecipeError
-from thinwire.kernels.batched_decode import decode_sum, decode_sum_rows
+from thinwire.kernels.batched_decode import add_rows, decode_sum
 from thinwire.types import PADDING, Sparse, accumulator
 
 CASES = pytest.mark.parametrize("case", cases("batched_decode"))
@@ -160,18 +160,35 @@ def test_padding_is_ignored_and_rows_are_parts(case: Case, shape: str, dtype: to
     out = dirty(numel, dtype).to(case.device)
     case.run(decode_sum, on(case.device, filled), out, 0.5)
     assert bits(out) == expected
+
+
+@CASES
+@pytest.mark.parametrize("shape", [name for name in PARTS if name != "none"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0.5, 1 / 3])
+def test_rows_are_added_in_turn(case: Case, shape: str, dtype: torch.dtype, scale: float) -> None:
+    skip_truncation(case, dtype)
+    numel, counts = PARTS[shape]
+    parts = some(numel, counts)
+    filled = padded(parts, max(counts) + 5)
     rows = [torch.stack([getattr(p, name) for p in filled]) for name in ("indices", "values")]
-    out = dirty(numel, dtype).to(case.device)
-    assert case.run(decode_sum_rows, *rows, out, 0.5) is out
-    assert bits(out) == expected
+    rows[0][0][-1] = -3  # no index either
+    expected = torch.arange(numel, dtype=dtype)
+    for p in parts:
+        expected[p.indices] += p.values.to(dtype) * scale
+    total = torch.arange(numel, dtype=dtype).to(case.device)
+    rows = [row.to(case.device) for row in rows]
+    assert case.run(add_rows, *rows, total, scale) is total
+    assert bits(total) == bits(expected)
 
 
 @CASES
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0)])
 def test_rows_without_elements(case: Case, shape: tuple[int, int]) -> None:
-    out = dirty(7, torch.float32).to(case.device)
-    case.run(decode_sum_rows, torch.empty(shape, dtype=torch.int64), torch.empty(shape), out)
-    assert out.tolist() == [0] * 7
+    total = torch.ones(7, device=case.device)
+    rows = torch.empty(shape, dtype=torch.int64), torch.empty(shape)
+    case.run(add_rows, *(row.to(case.device) for row in rows), total)
+    assert total.tolist() == [1] * 7
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
@@ -184,11 +201,11 @@ def test_the_host_asks_a_cuda_device_nothing() -> None:
     )
     scale = torch.tensor(0.5, device="cuda")
     decode_sum(parts, out, scale)
-    decode_sum_rows(*rows, out)
+    add_rows(*rows, out)
     torch.cuda.set_sync_debug_mode("error")
     try:
         decode_sum(parts, out, scale)
-        decode_sum_rows(*rows, out)
+        add_rows(*rows, out)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
@@ -213,4 +230,7 @@ def test_what_cannot_be_decoded_is_refused() -> None:
         (torch.zeros(2, 3, dtype=torch.int32), torch.zeros(2, 3)),
     ):
         with pytest.raises(RecipeError, match="are no rows of parts"):
-            decode_sum_rows(indices, values, torch.empty(10))
+            add_rows(indices, values, torch.empty(10))
+    rows = torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 3)
+    with pytest.raises(RecipeError, match="would be rounded"):
+        add_rows(*rows, torch.empty(10, dtype=torch.bfloat16))

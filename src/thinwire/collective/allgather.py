@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from thinwire.kernels.batched_decode import decode_sum, decode_sum_rows
+from thinwire.kernels.batched_decode import add_rows, decode_sum
 from thinwire.kernels.merge import merge_all
 from thinwire.kernels.region_reduce import region_reduce
 from thinwire.types import AnyCodec, Codec, Collective, ExchangeContext, Reduced, Selection, Sparse
@@ -81,8 +81,7 @@ def _exchange_equal(s: Sparse, codec: Codec, ctx: ExchangeContext) -> Reduced:
     with ctx.phase("decode"):
         indices, values = codec.decode_rows(wires, s, ctx)
         ctx.later(values[:, 0].isnan().any(), ctx.note_bad)
-        mean = ctx.output(s.numel, values, zeroed=False)
-        decode_sum_rows(indices, values, mean, 1 / ctx.gradients)
+        mean = add_rows(indices, values, ctx.output(s.numel, values), 1 / ctx.gradients)
         me = ctx.comm.rank
         delivered = Sparse(indices[me], values[me], s.numel, padded=s.padded)
         return Reduced(mean, delivered, is_mean=True)

@@ -26,7 +26,8 @@ class Readback:
 
     def later(self, number: Tensor, then: Callable[[int], None]) -> None:
         """Call with the number when the step is over. It is one element, on any device."""
-        self._waiting.append((number.view(1), then))
+        # As one dtype already here, where the device has time.
+        self._waiting.append((number.view(1).to(torch.int64), then))
 
     def read(self) -> None:
         """Wait for what the caller's stream has queued, and tell everyone."""
@@ -34,7 +35,7 @@ class Readback:
         if not waiting:
             return
         with self.comm.named("the end of the step"):
-            numbers = torch.cat([number.to(torch.int64) for number, _ in waiting])
+            numbers = torch.cat([number for number, _ in waiting])
             host = torch.empty(numbers.shape, dtype=torch.int64, pin_memory=numbers.is_cuda)
             host.copy_(numbers, non_blocking=True)
             if numbers.is_cuda:

@@ -25,7 +25,8 @@ class StepRunner:
         self.comm, self.nodes, self.seed = comm, nodes, seed
         self.worker = OrderedWorker()
         self.sums = AsyncAllReduces(comm)
-        self.lanes = Lanes()
+        self.lanes = Lanes(self.worker)
+        comm.arrive = self.lanes.arrive
         self.readback = Readback(comm)
         self.found_bad = False  # some rank's gradient was not finite, in a steady step
 
@@ -90,7 +91,7 @@ class StepRunner:
         self.comm.close()
 
     def _run_steadily(self, unit: Unit, grads: list[Tensor]) -> None:
-        with self.lanes.lane_of(unit.names, unit.spec.device):
+        with self.lanes.outbound(unit.spec.device):
             flat, before = unit.flatten(grads), self.comm.traffic.now()
             ctx = unit.context(
                 self.seed,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from thinwire.kernels.batched_decode import decode_sum_rows
+from thinwire.kernels.batched_decode import add_rows
 from thinwire.kernels.exact_topk import largest
 from thinwire.types import PADDING, Codec, ExchangeContext, Reduced, Sparse
 
@@ -45,8 +45,7 @@ def exchange_steadily(
     with ctx.phase("decode"):
         survivors = exact.decode_rows(gathered, Sparse(region, sums, numel, padded=True), ctx)
         ctx.later(survivors[1][:, 0].isnan().any(), ctx.note_bad)
-        mean = ctx.output(numel, sums, zeroed=False)
-        decode_sum_rows(*survivors, mean, 1 / ctx.gradients)
+        mean = add_rows(*survivors, ctx.output(numel, sums), 1 / ctx.gradients)
         return Reduced(mean, _delivered(*codec.decode_rows(wires, like, ctx), mean), is_mean=True)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from thinwire.errors import RecipeError
 from thinwire.kernels import implementation
 from thinwire.kernels.batched_decode import reference
-from thinwire.types import Sparse
+from thinwire.types import Sparse, accumulator
 
 SCALES = (torch.float32, torch.float64)
 
@@ -37,22 +37,28 @@ def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float | Tensor = 1.0
     return implementation(reference.decode_sum, out.device)(plain, out, scale)
 
 
-def decode_sum_rows(
-    indices: Tensor, values: Tensor, out: Tensor, scale: float | Tensor = 1.0
-) -> Tensor:
-    """`decode_sum` of as many parts as there are rows: ascending indices, padding at the end."""
-    _check_target(out, scale)
+def add_rows(indices: Tensor, values: Tensor, total: Tensor, scale: float = 1.0) -> Tensor:
+    """total += scale · values at the indices, row after row; nothing else of it is touched.
+
+    Indices are unique within a row; what is not an index of `total` is padding. Where `total` is
+    all zeros already this is the faster one: there is no search for the elements of a tile.
+    """
+    _check_target(total, scale)
     if indices.dim() != 2 or indices.shape != values.shape or indices.dtype != torch.int64:
         raise RecipeError(
             f"indices of {indices.dtype} and shape {tuple(indices.shape)} with values of shape "
             f"{tuple(values.shape)} are no rows of parts: pass int64, and two numbers for each"
         )
-    if indices.device != out.device or values.device != out.device:
+    if indices.device != total.device or values.device != total.device:
         raise RecipeError(
-            f"parts on {indices.device} and {values.device} cannot be decoded on {out.device}"
+            f"parts on {indices.device} and {values.device} cannot be added on {total.device}"
         )
-    decode = implementation(reference.decode_sum_rows, out.device)
-    return decode(indices.contiguous(), values.detach().contiguous(), out, scale)
+    if total.dtype != accumulator(total.dtype):
+        raise RecipeError(f"a total of {total.dtype} would be rounded with every row: use float32")
+    add = implementation(reference.add_row, total.device)
+    for row in zip(indices.contiguous(), values.detach().contiguous(), strict=True):
+        add(*row, total, scale)
+    return total
 
 
 def _check_target(out: Tensor, scale: float | Tensor) -> None:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from thinwire.kernels import _threads
 from thinwire.kernels._numba import Array, Generator
-from thinwire.kernels.batched_decode.reference import split
 from thinwire.types import Sparse, accumulator
 
 BLOCK = 1 << 16  # elements: 256 KiB of float32, in the second-level cache
@@ -93,8 +92,16 @@ def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float | Tensor) -> T
     return out
 
 
-def decode_sum_rows(indices: Tensor, values: Tensor, out: Tensor, scale: float | Tensor) -> Tensor:
-    return decode_sum(split(indices, values, out), out, scale)
+@njit(cache=True, nogil=True)
+def _add_row(indices: Array, values: Array, total: Array, scale: float) -> None:
+    factor = total.dtype.type(scale)
+    for i in range(indices.size):
+        if 0 <= indices[i] < total.size:
+            total[indices[i]] += total.dtype.type(values[i]) * factor
+
+
+def add_row(indices: Tensor, values: Tensor, total: Tensor, scale: float) -> None:
+    _add_row(indices.numpy(), values.numpy(), total.detach().numpy(), scale)
 
 
 def _table(parts: Sequence[Sparse]) -> tuple[Array, Array]:

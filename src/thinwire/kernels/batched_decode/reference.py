@@ -17,10 +17,7 @@ def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float | Tensor) -> T
     return out.copy_(total.mul_(scale))
 
 
-def decode_sum_rows(indices: Tensor, values: Tensor, out: Tensor, scale: float | Tensor) -> Tensor:
-    return decode_sum(split(indices, values, out), out, scale)
-
-
-def split(indices: Tensor, values: Tensor, out: Tensor) -> list[Sparse]:
-    """The rows as parts."""
-    return [Sparse(*row, out.numel()) for row in zip(indices, values, strict=True)]
+def add_row(indices: Tensor, values: Tensor, total: Tensor, scale: float) -> None:
+    inside = (indices >= 0) & (indices < total.numel())
+    shares = values[inside].to(total.dtype) * scale
+    Sparse(indices[inside], shares, total.numel()).add_to(total)

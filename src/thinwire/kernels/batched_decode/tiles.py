@@ -20,16 +20,6 @@ import triton.language as tl
 FAR = tl.constexpr((1 << 63) - 1)
 
 
-@triton.jit(do_not_specialize=["parts", "count"])
-def address(indices, values, table, parts, count, BLOCK: tl.constexpr):
-    """The table of parts that lie side by side, `count` elements each."""
-    part = tl.arange(0, BLOCK).to(tl.int64)
-    mask = part < parts
-    tl.store(table + part, (indices + part * count).to(tl.int64), mask=mask)
-    tl.store(table + parts + part, (values + part * count).to(tl.int64), mask=mask)
-    tl.store(table + 2 * parts + part, tl.zeros_like(part) + count, mask=mask)
-
-
 @triton.jit(do_not_specialize=["parts", "steps", "tiles", "numel"])
 def enter(table, parts, steps, tiles, numel, entries, TILE: tl.constexpr, BLOCK: tl.constexpr):
     """entries[tile, part]: the part's first element that is not below the tile.

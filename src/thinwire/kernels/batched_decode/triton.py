@@ -11,6 +11,7 @@ at once; it does one tile after the other.
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -19,9 +20,10 @@ import triton.language as tl
 from torch import Tensor
 
 from thinwire.kernels._triton import load_tile, store_tile
-from thinwire.kernels.batched_decode.tiles import add_one_by_one, add_up, address, elements, enter
+from thinwire.kernels.batched_decode.tiles import add_one_by_one, add_up, elements, enter
 from thinwire.types import Sparse, accumulator
 
+_ROW = 1024  # elements of a program that adds a row
 _SEARCHES = 128  # of a program
 _PROGRAMS_A_MULTIPROCESSOR = {4: 12, 1: 24}  # by their warps; with a workspace
 _TYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
@@ -99,6 +101,17 @@ def _decode(
             tl.store(out + place, mean, mask=later)
 
 
+@triton.jit(do_not_specialize=["count", "numel"])
+def _add_row(indices, values, factor, total, count, numel, BLOCK: tl.constexpr):
+    """A row after the others: indices are unique in it, so that nobody meets at an element."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    index = tl.load(indices + i, mask=i < count, other=numel)
+    there = (index >= 0) & (index < numel)
+    share = tl.load(values + i, mask=there, other=0).to(total.dtype.element_ty) * tl.load(factor)
+    before = tl.load(total + index, mask=there, other=0)
+    tl.store(total + index, before + share, mask=there)
+
+
 def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float | Tensor) -> Tensor:
     if not parts:
         return out.zero_()
@@ -107,13 +120,19 @@ def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float | Tensor) -> T
     return _decode_all(table, len(parts), max(counts), sum(counts), parts[0].values, out, scale)
 
 
-def decode_sum_rows(indices: Tensor, values: Tensor, out: Tensor, scale: float | Tensor) -> Tensor:
-    parts, count = indices.shape
-    if not indices.numel():
-        return out.zero_()
-    table = torch.empty(3 * parts, dtype=torch.int64, device=out.device)
-    address[(1,)](indices, values, table, parts, count, triton.next_power_of_2(parts))
-    return _decode_all(table, parts, count, indices.numel(), values, out, scale)
+def add_row(indices: Tensor, values: Tensor, total: Tensor, scale: float) -> None:
+    if count := indices.numel():
+        factor = _factor(scale, total.dtype, total.device)
+        _add_row[(triton.cdiv(count, _ROW),)](
+            indices, values, factor, total, count, total.numel(), _ROW,
+            num_warps=4, enable_fp_fusion=False,
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _factor(scale: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """In memory, since an argument would be float32; kept, since making it is a launch."""
+    return torch.full((), scale, dtype=dtype, device=device)
 
 
 def _decode_all(

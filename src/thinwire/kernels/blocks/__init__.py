@@ -16,7 +16,7 @@ def gather_blocks(x: Tensor, blocks: Tensor, block: int) -> Tensor:
 
 
 def scatter_blocks(values: Tensor, blocks: Tensor, block: int, out: Tensor) -> Tensor:
-    """All of `out`: the values in their blocks, and zero elsewhere."""
+    """The values in their blocks of `out`; nothing else of it is touched."""
     return implementation(reference.scatter_blocks, out.device)(values, blocks, block, out)
 
 

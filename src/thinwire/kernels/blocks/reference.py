@@ -21,6 +21,5 @@ def gather_blocks(x: Tensor, blocks: Tensor, block: int) -> Tensor:
 def scatter_blocks(values: Tensor, blocks: Tensor, block: int, out: Tensor) -> Tensor:
     indices = block_elements(blocks, block, out.numel())
     there = indices != PADDING
-    out.zero_()
     out[indices[there]] = values[there].to(out.dtype)
     return out

@@ -1,4 +1,4 @@
-"""Blocks on CUDA: one launch to gather them, a fill and a launch to put them back."""
+"""Blocks on CUDA: a launch to gather them, and one to put them back."""
 
 import torch
 import triton
@@ -41,7 +41,6 @@ def gather_blocks(x: Tensor, blocks: Tensor, block: int) -> Tensor:
 
 def scatter_blocks(values: Tensor, blocks: Tensor, block: int, out: Tensor) -> Tensor:
     count = blocks.numel() * block
-    out.zero_()
     grid = (triton.cdiv(count, LANES),)
     if count:
         _scatter[grid](values, blocks, out, count, out.numel(), block, LANES, num_warps=4)
