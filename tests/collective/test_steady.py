@@ -10,6 +10,8 @@ from thinwire.codec.index import RegionalIndex
 from thinwire.codec.value import Bf16Value
 from thinwire.collective import AllGather, OkTopK, UnionAllReduce
 from thinwire.comm import GroupCommunicator
+from thinwire.cost.exchange import Load
+from thinwire.cost.patterns import pattern
 from thinwire.sparsify import BlockTopK, HashedSlots, TopK
 from thinwire.types import ExchangeContext, Sparse, TensorSpec
 
@@ -76,3 +78,64 @@ def test_everyone_hears_of_a_gradient_that_is_not_finite(cluster, name):
     for seen in cluster.run(run_steps, 3, name, 1):
         assert seen[0][3]
         assert seen[0][2].isfinite().all()
+
+
+def drifting(step, rank, numel):
+    """Gradients whose mass moves on through the tensor, and of which all ranks have some alike."""
+    draw = torch.Generator().manual_seed(1000 * step + rank)
+    same = torch.randn(numel, generator=torch.Generator().manual_seed(step))
+    place = torch.arange(numel) / numel
+    hump = torch.exp(-0.5 * ((place - step / DRIFTS) / 0.1) ** 2)
+    return (torch.randn(numel, generator=draw) + same) * (0.05 + hump)
+
+
+DRIFTS = 24  # steps from one end of the tensor to the other
+
+
+def run_drifting(group, rank, size, codec, density):
+    """Of each step how many elements were selected, are in the mean, and were dealt but unheard."""
+    collective, sparsifier, comm = OkTopK(), TopK(density), GroupCommunicator(group)
+    residual = torch.zeros(NUMEL)
+    state = sparsifier.init(TensorSpec("w", NUMEL, torch.float32, residual.device))
+    seen = []
+    for step in range(DRIFTS):
+        residual += drifting(step, comm.rank, NUMEL)
+        ctx = ExchangeContext(
+            "w", step, 0, comm, steady=True, gradients=comm.size, selected_density=density
+        )
+        s = sparsifier.select(residual, state, ctx)
+        before = comm.traffic.sent
+        reduced = collective.exchange(s, codec, ctx)
+        mean, delivered = reduced.total, reduced.delivered.trimmed()
+        assert bool((mean[delivered.indices] != 0).all())
+        assert delivered.indices.unique().numel() == delivered.count
+        delivered.add_to(residual, alpha=-1)
+        sent = comm.traffic.sent - before
+        seen.append((s.count, int(mean.count_nonzero()), mean, residual.norm().item(), sent))
+    return seen
+
+
+@pytest.mark.parametrize("codec", [Pair(), HALF], ids=["raw", "16 bits"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ok_topk_delivers_k_wherever_the_selections_wander(cluster, ranks, codec):
+    for seen in cluster.run(run_drifting, ranks, codec, 0.05):
+        for selected, taken, *_ in seen:
+            assert selected <= taken <= selected + ranks
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_ok_topk_of_everything_is_the_mean(cluster, ranks):
+    everyone = cluster.run(run_drifting, ranks, Pair(), 1.0)
+    for step in range(DRIFTS):
+        mean = sum(drifting(step, rank, NUMEL) for rank in range(ranks)) / ranks
+        torch.testing.assert_close(everyone[0][step][2], mean)
+        assert all(seen[step][3] == 0 for seen in everyone)
+
+
+@pytest.mark.parametrize("codec", [Pair(), HALF], ids=["raw", "16 bits"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ok_topk_sends_what_the_cost_model_says(cluster, ranks, codec):
+    load = Load(ranks, NUMEL, int(0.05 * NUMEL), backend="nccl")
+    expected = pattern(OkTopK(0.05), codec, load).sent
+    for seen in cluster.run(run_drifting, ranks, codec, 0.05):
+        assert all(sent == pytest.approx(expected, rel=0.03) for *_, sent in seen)

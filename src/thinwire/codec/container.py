@@ -108,14 +108,19 @@ def unpack_rows(
     """The index and value parts of wires of one length, one in each row, and (0-D, bool) whether
     all are as `pack` makes them of this header. Asks the host nothing.
     """
-    value_start = _aligned(HEADER_BYTES + index_bytes)
     words = wires.view(torch.int64)
     front, front_sum = _front(header, index_bytes, value_bytes, wires.device)
     sums = checksum_rows(words[:, _HEADER_WORDS:], first=_HEADER_WORDS) + front_sum
     sealed = (words[:, _HEADER_WORDS - 1] == sums).all()
     sound = sealed & (words[:, : _HEADER_WORDS - 1] == front).all()
     index_parts = wires[:, HEADER_BYTES : HEADER_BYTES + index_bytes]
-    return index_parts, wires[:, value_start : value_start + value_bytes], sound
+    return index_parts, value_rows(wires, index_bytes, value_bytes), sound
+
+
+def value_rows(wires: Tensor, index_bytes: int, value_bytes: int) -> Tensor:
+    """The value parts of wires of one length, one in each row, unchecked."""
+    start = _aligned(HEADER_BYTES + index_bytes)
+    return wires[:, start : start + value_bytes]
 
 
 def unpack(wire: Tensor) -> Message:

@@ -1,12 +1,21 @@
 """Any index codec with any value codec."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from thinwire.codec.container import DTYPES, Header, Message, pack, pack_rows, unpack, unpack_rows
+from thinwire.codec.container import (
+    DTYPES,
+    Header,
+    Message,
+    pack,
+    pack_rows,
+    unpack,
+    unpack_rows,
+    value_rows,
+)
 from thinwire.codec.index.raw import RawIndex
 from thinwire.codec.value.raw import RawValue
 from thinwire.errors import RecipeError, WireFormatError
@@ -93,10 +102,6 @@ class Pair(Codec):
         like = Sparse(indices[0], values[0], numel, padded=True)
         return pack_rows(self._header(like), index_parts, value_parts)
 
-    def without_rounding(self) -> "Pair":
-        """The same indices, and values as they are."""
-        return replace(self, value=RawValue())
-
     def decode_rows(
         self, wires: Tensor, like: Sparse, ctx: ExchangeContext
     ) -> tuple[Tensor, Tensor]:
@@ -108,6 +113,11 @@ class Pair(Codec):
         values = self.value.decode(value_parts, like.count, like.values.dtype)
         ctx.later(sealed & ascending, _refuse_unsound)
         return indices, values
+
+    def sent_values(self, wires: Tensor, like: Sparse) -> Tensor:
+        """The values of the wires, one in each row; nothing is checked."""
+        values = value_rows(wires, *self._part_sizes(like))
+        return self.value.decode(values, like.count, like.values.dtype)
 
     def _part_sizes(self, like: Sparse) -> tuple[int, int]:
         """Bytes of the two parts of a selection of this size."""

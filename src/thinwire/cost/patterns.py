@@ -34,6 +34,7 @@ from thinwire.collective.gtopk import tree_rounds
 from thinwire.collective.oktopk import Counts
 from thinwire.collective.oktopk.regions import Consensus, expected_sums
 from thinwire.collective.oktopk.split import buckets
+from thinwire.collective.oktopk.steady import region_room
 from thinwire.collective.oktopk.threshold import histogram_sizes
 from thinwire.collective.touched import asks_lengths, method_of
 from thinwire.comm.messages import LENGTH, rounds
@@ -156,7 +157,8 @@ def _oktopk(collective: OkTopK, codec: AnyCodec, load: Load) -> Pattern:
     Both phases are taken as balanced, which boundaries see to; then a rank sends (P-1)/P of its
     selection and of the survivors: 4k·(P-1)/P words if both are k, where the paper's bound is
     6k·(P-1)/P. Regions are taken to be n/P wide: where that is near 2^16, some are wider and some
-    not, and raw indices take 4 bytes or 2. Parts without entries have no bytes.
+    not, and raw indices take 4 bytes or 2. Parts without entries have no bytes. On a GPU
+    indices are not counted from a region's beginning, and there is room for the fullest region.
     """
     assert isinstance(codec, Codec)
     workers, peers = load.workers, load.workers - 1
@@ -164,6 +166,9 @@ def _oktopk(collective: OkTopK, codec: AnyCodec, load: Load) -> Pattern:
     part = wire_bytes(codec, load.k / workers, region) if load.k else 0.0
     total = wire_bytes(codec, survivors / workers, region) if survivors else 0.0
     if load.backend == "nccl":
+        if load.k and collective.is_steady(codec):
+            part = wire_bytes(codec, region_room(round(load.k), workers), load.n)
+            total = wire_bytes(codec, survivors / workers, load.n)
         stages = _by_owners(load, part, total)
         return Pattern(stages, load.k + survivors / workers, load.k + survivors)
     split = (

@@ -129,9 +129,9 @@ class Codec(Piece):
         """A wire in each row, of ordered elements of which the last may be padding."""
         raise NotImplementedError(f"{self!r} is not steady")
 
-    def without_rounding(self) -> "Codec":
-        """One for the same indices that returns the very values."""
-        return self
+    def sent_values(self, wires: Tensor, like: Sparse) -> Tensor:
+        """The values alone, as `decode_rows` returns them, of wires that this rank has made."""
+        raise NotImplementedError(f"{self!r} is not steady")
 
     def decode_rows(
         self, wires: Tensor, like: Sparse, ctx: ExchangeContext

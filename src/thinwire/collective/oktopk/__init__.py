@@ -58,6 +58,10 @@ class OkTopK(Collective):
     the same step, since it is stale at once while residuals ramp up. More than `cap`·k are never
     taken, whatever `high` says.
 
+    On a GPU, where nothing may be asked of the host, regions and thresholds are not kept but made
+    anew in each step, and counts are fixed: see `steady`. The intervals and limits below serve the
+    way described above.
+
     The volume. With s the most that a rank selected, g the count taken and k = max(s, g), a rank
     sends at most 6k·(P-1)/P words of 4 bytes in raw codecs (2 words per entry): with P ≥ 4 whatever
     was selected where, with P = 2 because regions are owned where they are full, and with P = 3
@@ -104,7 +108,7 @@ class OkTopK(Collective):
         self.refuse(codec)
         if ctx.steady and isinstance(s, Sparse):
             wanted = ctx.pruned_count(s.numel, self.density)
-            return exchange_steadily(s, codec, wanted, self.boundary_interval, ctx)
+            return exchange_steadily(s.sorted(), codec, wanted, ctx)
         mine = _elements(s)
         with ctx.phase("select"):
             regions = self._regions(mine, ctx)

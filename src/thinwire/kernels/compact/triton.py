@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from thinwire.kernels._lists import sum_before
 from thinwire.kernels._triton import (
     ROW,
     accumulated_tile,
@@ -40,16 +41,6 @@ def _mark(x, grad, velocity, factor, bad, threshold, words, numel, ROWS: tl.cons
     tl.store(counts + tile, tl.sum(ones(word)))
 
 
-@triton.jit
-def _sum(counts, end, BLOCK: tl.constexpr):
-    """counts[0] + … + counts[end - 1], as int64."""
-    total = tl.zeros((BLOCK,), tl.int64)
-    for start in range(0, end, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        total += tl.load(counts + at, mask=at < end, other=0)
-    return tl.sum(total)
-
-
 @triton.jit(do_not_specialize=["tiles", "capacity"])
 def _list(
     x, words, tiles, indices, values, count, capacity, ROWS: tl.constexpr, BLOCK: tl.constexpr
@@ -58,7 +49,7 @@ def _list(
     share = tl.cdiv(tiles, tl.num_programs(0))
     first = tl.minimum(tl.program_id(0) * share, tiles)
     end = tl.minimum(first + share, tiles).to(tl.int64) * ROWS
-    mine = _sum(words + tiles.to(tl.int64) * ROWS, first, 2 * BLOCK)
+    mine = sum_before(words + tiles.to(tl.int64) * ROWS, first, 2 * BLOCK)
     before = mine
     row = tl.arange(0, BLOCK)
     for start in range(first.to(tl.int64) * ROWS, end, BLOCK):

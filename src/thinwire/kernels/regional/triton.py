@@ -1,32 +1,16 @@
-"""Regions on CUDA: one launch writes counts and offsets, one reads and checks them.
-
-Both look for places in an ascending array by halving it, all lanes in step.
-"""
+"""Regions on CUDA: one launch writes counts and offsets, one reads and checks them."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from thinwire.kernels._lists import count_below
 from thinwire.kernels.regional.form import Form
 from thinwire.types import PADDING
 
 BLOCK = 512
 _PADDING = tl.constexpr(PADDING)
-
-
-@triton.jit
-def _below(ascending, size, wanted, steps):
-    """How many elements of `ascending` are below each `wanted` (int64)."""
-    low = wanted * 0
-    high = low + size
-    for _ in range(steps):
-        middle = (low + high) >> 1
-        here = low < high
-        above = tl.load(ascending + middle, mask=here, other=0) < wanted
-        low = tl.where(here & above, middle + 1, low)
-        high = tl.where(here & (above == 0), middle, high)
-    return low
 
 
 @triton.jit(
@@ -51,10 +35,10 @@ def _write(
         tl.store(offsets + i, index.to(offsets.dtype.element_ty), mask=i < count)
     else:
         region = (program - listing) * BLOCK + tl.arange(0, BLOCK)
-        first = _below(indices, count, region << bits, steps)
+        first = count_below(indices, count, region << bits, steps)
         # Where the last one ends may be 2^63; behind the rows there is only padding.
         after = tl.where(region == regions - 1, rows, (region + 1) << bits)
-        end = _below(indices, count, after, steps)
+        end = count_below(indices, count, after, steps)
         tl.store(tally + region, (end - first).to(tally.dtype.element_ty), mask=region < regions)
 
 
@@ -78,7 +62,7 @@ def _read(
     listing = tl.cdiv(count, BLOCK)
     if program < listing:
         i = program * BLOCK + tl.arange(0, BLOCK)
-        region = _below(ends, regions, i + 1, steps)
+        region = count_below(ends, regions, i + 1, steps)
         index = (region << bits) | (tl.load(offsets + i, mask=i < count, other=0) & mask)
         tl.store(indices + i, tl.where(i < listed, index, _PADDING), mask=i < count)
         begins = i == tl.load(ends + region - 1, mask=(i < count) & (region > 0), other=0)

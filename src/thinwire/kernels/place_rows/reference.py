@@ -1,0 +1,9 @@
+"""Placing in torch."""
+
+from torch import Tensor
+
+
+def place_rows(indices: Tensor, values: Tensor, out: Tensor, divisor: int) -> Tensor:
+    there = indices < out.numel()
+    out[indices[there]] = (values[there] / divisor).to(out.dtype)
+    return out
