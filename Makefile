@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup system demo test test-gpu soak-gpu quick examples lint docs bench bench-gpu clean
+.PHONY: setup system demo test test-gpu soak-gpu quick examples lint docs bench bench-converge bench-gpu clean
 
 setup: $(STAMP)
 
@@ -98,6 +98,14 @@ bench: setup
 	$(BIN)/thinwire bench kernels --device cpu --n 25.6m --density 0.001,0.01 --threads 1,2 \
 	  --json $(RESULTS)/kernels-cpu.json --png $(RESULTS)/kernels-cpu.png
 	$(BIN)/thinwire bench codecs --json $(RESULTS)/codecs.json --png $(RESULTS)/codecs.png
+
+# Time to a loss on the CPU, small; RESUME=--resume goes on with what an interrupted run has done.
+CONVERGE := torch-dense,torch-powersgd-4,topk,dgc,union
+RESUME ?=
+bench-converge: setup
+	$(BIN)/thinwire bench converge --model transformer-small --optimizer adamw --workers 4 --seeds 3 \
+	  --rates 100mbit,1gbit --recipes $(CONVERGE) --verify topk@100mbit $(RESUME) \
+	  --json $(RESULTS)/converge-cpu.json
 
 # The GPU's part, with the Python that has CUDA: make bench-gpu PYTHON=python3. What it wrote is drawn where there is
 # matplotlib: thinwire report docs/results/train-gpu.json --sheet docs/results/train-gpu.png \

@@ -16,8 +16,8 @@ import torch
 from support.extras import CLI, needs
 from thinwire.bench.peers import BASELINE
 from thinwire.bench.runner import Answers
-from thinwire.bench.steps.plan import RECIPES, Case, Settings, plan
-from thinwire.bench.steps.run import MEASURED, References, _measured, run
+from thinwire.bench.steps.plan import RECIPES, Settings, plan
+from thinwire.bench.steps.run import MEASURED, References, measured, run
 from thinwire.bench.timing import Quiet
 from thinwire.cookbook import at_density
 from thinwire.errors import ThinwireError
@@ -36,7 +36,7 @@ def test_each_model_begins_with_what_the_others_refer_to() -> None:
     assert [case.density for case in plan(settings)][:3] == [None, None, 0.01]
 
 
-def test_without_names_the_goals_recipes_are_measured_and_all_means_all() -> None:
+def test_without_names_the_goals_recipes_aremeasured_and_all_means_all() -> None:
     names = [case.recipe for case in plan(Settings("cpu", rates=(None,), density=0.02))]
     assert len(names) == 2 + len(RECIPES) and "union(0.02, dtype='bf16')" in names
     for name in names:
@@ -82,26 +82,30 @@ def answer(ends: list[float], link: int | None, memory: int | None = None) -> di
 
 def test_a_step_ends_with_its_last_rank_and_no_wait_is_counted_twice() -> None:
     ranks = [answer([0.0, 1.0, 2.5, 3.0], 60), answer([0.1, 1.1, 2.1, 3.1], 30)]
-    row = _measured(Answers(Lab(2, loopback=True), ranks, None), most=3)
+    row = measured(Answers(Lab(2, loopback=True), ranks, None), most=3)
     assert row["step_seconds"] == pytest.approx(1.0)  # of 1.0, 1.4 and 0.6
     assert row["step_seconds_p10"] < 1.0 < row["step_seconds_p90"]
     assert row["bytes_per_step"] == 15 and row["final_loss"] == 2.0
     assert (row["steps"], row["steps_trained"]) == (3, 3)  # the fourth is auto's alone
     assert row["seconds_by_phase"] == {"select": 1.05}
     sockets = [one | {"link_bytes": None} for one in ranks]
-    assert _measured(Answers(Lab(2, loopback=True), sockets, None), 3)["bytes_per_step"] == 23
+    assert measured(Answers(Lab(2, loopback=True), sockets, None), 3)["bytes_per_step"] == 23
 
 
 def test_rows_refer_to_compute_alone_and_to_dense_over_the_same_links() -> None:
     references = References()
     compute, dense, ours, elsewhere = (
-        {"step_seconds": seconds, "peak_memory_bytes": memory}
-        for seconds, memory in ((1.0, 90), (4.0, 100), (2.0, 130), (2.0, 130))
+        {"workers": 4, "model": "gpt2", "recipe": recipe, "rate": rate}
+        | {"step_seconds": seconds, "peak_memory_bytes": memory}
+        for recipe, rate, seconds, memory in (
+            (COMPUTE, 1000.0, 1.0, 90),
+            (BASELINE, 1000.0, 4.0, 100),
+            ("topk", 1000.0, 2.0, 130),
+            ("topk", 10000.0, 2.0, 130),
+        )
     )
-    references.enter(Case(4, "1gbit", "gpt2", COMPUTE, None), compute)
-    references.enter(Case(4, "1gbit", "gpt2", BASELINE, None), dense)
-    references.enter(Case(4, "1gbit", "gpt2", "topk", 0.01), ours)
-    references.enter(Case(4, "10gbit", "gpt2", "topk", 0.01), elsewhere)
+    for row in (compute, dense, ours, elsewhere):
+        references.enter(row)
     assert ours["above_compute_seconds"] == 1.0 and ours["speedup_over_dense"] == 2.0
     assert ours["memory_above_dense_bytes"] == 30
     assert elsewhere["above_compute_seconds"] == 1.0 and "speedup_over_dense" not in elsewhere

@@ -1,7 +1,7 @@
 """Cases on ranks, lab by lab: the loop that `bench sync`, `bench train` and the demo share."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal, Protocol, TypeVar
@@ -57,20 +57,23 @@ class Answers:
 class Place:
     """Where cases are measured. Without `nodes` every worker has its own.
 
-    On "cuda" the ranks share the cards there are, and talk over links also where the rate is None.
-    Once `budget_s` seconds are over no case is started.
+    On "cuda" the ranks share the cards there are, and talk over links also where the rate is None;
+    on the CPU they do with `links`. Once `budget_s` seconds are over no case is started.
     """
 
     nodes: int | None = None
     check: Check = "refuse"
     device: Device = "cpu"
     budget_s: float | None = None
+    links: bool = False
 
     def lab(self, workers: int, rate: str | None) -> Lab:
         count = self.nodes or workers
         if self.device == "cuda":
             return Lab(count, rate, check=self.check, gpu=True)
-        return Lab(count, loopback=True) if rate is None else Lab(count, rate, check=self.check)
+        if rate is None and not self.links:
+            return Lab(count, loopback=True)
+        return Lab(count, rate, check=self.check)
 
     def ranks(self, lab: Lab, workers: int, target: str) -> Workers:
         if self.device == "cuda":
@@ -83,7 +86,7 @@ HERE = Place()
 
 def measure_cases(
     target: str,
-    cases: Sequence[AnyCase],
+    cases: Iterable[AnyCase],
     order: Callable[[AnyCase], Message],
     add: Callable[[AnyCase, Answers], None],
     watcher: Watcher,
@@ -93,7 +96,8 @@ def measure_cases(
     """Give each case's `order` to ranks that run `target`, and their answers to `add`.
 
     A case that fails, whose ranks die in it or whose links cannot be had does not end the others:
-    `fail` is told, and the failures come back in words.
+    `fail` is told, and the failures come back in words. Cases are taken one by one: which is next
+    may depend on what `add` was given.
     """
     failures: list[str] = []
     started = time.monotonic()
@@ -109,12 +113,13 @@ def measure_cases(
         if over():
             break
         watcher.start(f"starting {workers} workers")
-        lab, waiting = place.lab(workers, rate), list(group)
+        lab = place.lab(workers, rate)
         try:
             with lab:
                 ranks = place.ranks(lab, workers, target)
-                while waiting and not over():
-                    case = waiting.pop(0)
+                for case in group:
+                    if over():
+                        break
                     watcher.start(str(case))
                     load = LoadMeter()
                     try:
@@ -128,7 +133,7 @@ def measure_cases(
                     own_seconds = sum(answer["cpu_seconds"] for answer in answers)
                     add(case, Answers(lab, answers, load.others(own_seconds)))
         except LabError as error:  # links that do not carry this rate may carry another
-            for case in waiting:
+            for case in group:
                 note(case, lab, error)
     return failures
 

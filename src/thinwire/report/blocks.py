@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.errors import ThinwireError
+from thinwire.report.converge import converge_table
 from thinwire.report.steps import steps_table
 from thinwire.results.file import Row
 from thinwire.results.rows import read
 
 Table = Callable[[Sequence[Row], str, Mapping[str, Any]], str]
-TABLES: dict[str, Table] = {"steps": steps_table}
+TABLES: dict[str, Table] = {"steps": steps_table, "converge": converge_table}
 BLOCK = re.compile(r"(<!-- table: (\S+) (\S+) (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 

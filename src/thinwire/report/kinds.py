@@ -22,6 +22,30 @@ class Kind:
 
 KINDS = (
     Kind(
+        "converge",
+        "Time to a loss",
+        "recipe workers rate model optimizer reached speedup final_gap points",
+        "recipe",
+        "Held-out loss, the mean over the seeds; bands reach from the lowest seed to the highest. "
+        "Targets are PyTorch's bf16 hook's last loss plus one deviation, and its loss after half "
+        "and a quarter of its steps. Curves were run without shaping; seconds come from steps that "
+        "were timed on shaped links.",
+    ),
+    Kind(
+        "runs",
+        "Runs",
+        "recipe workers rate model optimizer learning_rate seed points final_loss",
+        "recipe",
+        "Each seed, and each learning rate that was tried. One with a rate was run there from end "
+        "to end.",
+    ),
+    Kind(
+        "verified",
+        "Predicted seconds, and real ones",
+        "recipe workers rate model predicted_seconds real_seconds",
+        "recipe",
+    ),
+    Kind(
         "sync",
         "Synchronising one gradient",
         "recipe workers rate n density seconds seconds_by_phase bytes_sent_per_rank",

@@ -10,7 +10,8 @@ from thinwire.results.file import Row
 
 # What a reader picks rows by. All other columns are results; the text filter searches them.
 CHOICES = frozenset(
-    ["recipe", "workers", "rate", "n", "density", "model", "overlap", "seed", "op", "impl",
+    ["recipe", "workers", "rate", "n", "density", "model", "optimizer", "overlap",
+     "seed", "op", "impl",
      "device", "part", "codec", "distribution", "file"]
 )  # fmt: skip
 
@@ -86,4 +87,8 @@ def _text(column: str, value: Any) -> str:
             return f"{value:,}"
         case float():
             return f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+        case [first, *_, last]:
+            return f"{_text(column, first)} … {_text(column, last)}"
+        case list():
+            return ", ".join(_text(column, item) for item in value)
     return str(value)

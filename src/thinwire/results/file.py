@@ -7,6 +7,7 @@ import errno
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,20 +18,27 @@ from thinwire.results.origin import command, commit
 
 SCHEMA = 1
 Row = dict[str, Any]
+_NUMBERS = re.compile(r"\[\n[^\[\]{}\"]*\]")  # a list of them
 
 
 class ResultFile:
     """Rows on disk, whole after every `add`: whoever reads sees valid JSON, however a run ends.
 
-    Without a path the rows are only kept. The machine is this one if it is not given.
+    Without a path the rows are only kept. The machine is this one if it is not given. A run that
+    goes on where another ended begins with the other's `rows`.
     """
 
-    def __init__(self, path: Path | None, machine: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        machine: Mapping[str, object] | None = None,
+        rows: Iterable[Row] = (),
+    ) -> None:
         self.path = path
         self.machine = dict(machine or describe_machine())
         self._origin = {"commit": commit(), "command": command(sys.argv)}
         self.rows: list[Row] = []
-        self.add([])
+        self.add(rows)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Append rows, and put the whole file in its place in one step."""
@@ -38,7 +46,7 @@ class ResultFile:
         if self.path is not None:
             head = {"schema": SCHEMA, "machine": self.machine, **self._origin}
             content = json.dumps(head | {"rows": self.rows}, indent=1, allow_nan=False)
-            write_whole(self.path, content + "\n")
+            write_whole(self.path, _NUMBERS.sub(_on_one_line, content) + "\n")
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -51,10 +59,16 @@ def write_whole(path: Path, text: str) -> None:
     beside.replace(path)
 
 
+def _on_one_line(numbers: re.Match[str]) -> str:
+    return " ".join(numbers[0].split()).replace("[ ", "[").replace(" ]", "]")
+
+
 def _plain(value: Any) -> Any:
     """JSON has no NaN and no infinity: a diverged loss is null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
     return value

@@ -182,12 +182,13 @@ class Digits(Task):
 class NextWord(nn.Module):
     """The mean of the last words' vectors, and a layer that names the next one.
 
-    The gradient of the embedding is sparse by itself (S2 Reducer, section 4).
+    The gradient of the embedding is sparse by itself (S2 Reducer, section 4), and PyTorch keeps it
+    so if it is told to; AdamW and SGD's momentum want it dense.
     """
 
-    def __init__(self, rows: int, width: int, targets: int) -> None:
+    def __init__(self, rows: int, width: int, targets: int, sparse: bool = True) -> None:
         super().__init__()
-        self.words = nn.EmbeddingBag(rows, width, mode="mean", sparse=True)
+        self.words = nn.EmbeddingBag(rows, width, mode="mean", sparse=sparse)
         self.out = nn.Linear(width, targets)
 
     def forward(self, context: Tensor) -> Tensor:

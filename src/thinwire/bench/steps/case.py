@@ -7,12 +7,13 @@ the first timed step and after the last one.
 import faulthandler
 import gc
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
@@ -45,13 +46,25 @@ def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
         faulthandler.cancel_dump_traceback_later()
 
 
+class Workload(Protocol):
+    """A model and its examples; `distinct` batches, or for each step its own."""
+
+    @property
+    def build(self) -> Callable[[], nn.Module]: ...
+
+    @property
+    def distinct(self) -> int | None: ...
+
+    def batch_at(self, seed: int, step: int, rank: int) -> tuple[Tensor, Tensor]: ...
+
+
 class Training:
     """A model under DDP with one way to exchange its gradients."""
 
     def __init__(self, case: Case, rank: int, report_step: ReportStep) -> None:
         self.case, self.rank, self.report_step = case, rank, report_step
         self.device = torch.device(case["device"])
-        self.real = REAL[case["model"]]
+        self.real = self.workload()
         torch.manual_seed(case["seed"])
         with self.device:
             model = self.real.build()
@@ -59,13 +72,19 @@ class Training:
         self.ddp = DistributedDataParallel(
             model, gradient_as_bucket_view=True, init_sync=False, broadcast_buffers=False
         )
-        name = case["recipe"].partition("(")[0]
-        self.optimizer = self.real.optimizer(self.ddp.parameters(), tuning(name).momentum)
+        self.optimizer = self.make_optimizer(tuning(case["recipe"].partition("(")[0]).momentum)
         self.handle: Handle | None = None
         if case["recipe"] not in (COMPUTE, BASELINE):
             self.handle = compress(self.ddp, case["recipe"], case["arguments"], case["seed"])
         self.batches: dict[int, tuple[Tensor, Tensor]] = {}
         self.losses: list[Tensor] = []
+
+    def workload(self) -> Workload:
+        return REAL[self.case["model"]]
+
+    def make_optimizer(self, momentum: float) -> torch.optim.Optimizer:
+        """With the momentum that the recipe leaves to it."""
+        return REAL[self.case["model"]].optimizer(self.ddp.parameters(), momentum)
 
     def measure(self) -> Message:
         """When each step ended, in seconds; bytes, memory and losses."""
@@ -114,7 +133,7 @@ class Training:
         with self.exchanging():
             with record_function("step::forward"):
                 self.optimizer.zero_grad()
-                with torch.autocast(self.device.type, torch.bfloat16):
+                with self.precision():
                     loss = loss_of(self.ddp(inputs), targets)
             with record_function("step::backward"):
                 torch.autograd.backward(loss)
@@ -123,6 +142,10 @@ class Training:
         self.losses.append(loss.detach())
         if len(self.losses) % REPORT_EVERY == 0:
             self.report_step()
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """bfloat16 where the device is made for it."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
     def exchanging(self) -> AbstractContextManager[Any]:
         return self.ddp.no_sync() if self.case["recipe"] == COMPUTE else nullcontext()

@@ -1,5 +1,6 @@
 """What `thinwire bench train --device …` is asked for: real models × rates × recipes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import thinwire as tw
@@ -73,7 +74,7 @@ def plan(settings: Settings) -> list[Case]:
             for model in settings.models:
                 first = (COMPUTE, BASELINE) if place == 0 else (BASELINE,)
                 cases += [
-                    Case(workers, rate, model, name, _density(name, settings.density))
+                    Case(workers, rate, model, name, own_density(name, settings.density))
                     for name in (*first, *names)
                 ]
     return cases
@@ -81,11 +82,33 @@ def plan(settings: Settings) -> list[Case]:
 
 def recipes(settings: Settings) -> list[str]:
     """As they are written in the rows, without those that are always measured."""
+    names = written(settings.recipes or RECIPES, settings.density)
+    return [name for name in names if name not in (BASELINE, COMPUTE)]
+
+
+def written(recipes: Iterable[str], density: float) -> list[str]:
+    """Each once, with `all` and the density filled in."""
     names: list[str] = []
-    for name in settings.recipes or RECIPES:
+    for name in recipes:
         names += (*DDP_PEERS, *tw.recipes()) if name == "all" else [name]
-    written = dict.fromkeys(name.replace("{0}", f"{settings.density:g}") for name in names)
-    return [name for name in written if name not in (BASELINE, COMPUTE)]
+    return list(dict.fromkeys(name.replace("{0}", f"{density:g}") for name in names))
+
+
+def own_density(name: str, density: float) -> float | None:
+    """None where it means nothing, or is in the recipe's own words."""
+    return density if name != COMPUTE and takes_density(name) else None
+
+
+def refuse_recipes(names: Iterable[str], density: float) -> None:
+    """Misspelt ones, and those that are no DDP hooks."""
+    check_density(density)
+    for name in names:
+        if name in PEERS and name not in DDP_PEERS:
+            raise ThinwireError(
+                f"{name} is no DDP hook: `bench sync` measures it; here: {', '.join(DDP_PEERS)}"
+            )
+        if name not in PEERS:
+            at_density(name, own_density(name, density))
 
 
 def order(case: Case, settings: Settings) -> Message:
@@ -104,23 +127,12 @@ def order(case: Case, settings: Settings) -> Message:
     }
 
 
-def _density(name: str, density: float) -> float | None:
-    return density if name != COMPUTE and takes_density(name) else None
-
-
 def _refuse_impossible(settings: Settings) -> None:
     """Before anything is started: a run should not end in its tenth minute for this."""
     for model in settings.models:
         if model not in REAL:
             raise ThinwireError(f"unknown model {model!r}; to train: {', '.join(REAL)}")
-    check_density(settings.density)
-    for name in recipes(settings):
-        if name in PEERS and name not in DDP_PEERS:
-            raise ThinwireError(
-                f"{name} is no DDP hook: `bench sync` measures it; here: {', '.join(DDP_PEERS)}"
-            )
-        if name not in PEERS:
-            at_density(name, _density(name, settings.density))
+    refuse_recipes(recipes(settings), settings.density)
     if settings.steps < 1 or settings.warmup < 0:
         raise ThinwireError("steps must be at least 1, and warmup at least 0")
     refuse_device(settings.device)

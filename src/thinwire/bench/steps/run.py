@@ -41,19 +41,19 @@ class References:
     """What other rows refer to: compute alone, and PyTorch's allreduce over the same links."""
 
     compute: dict[tuple[int, str], float] = field(default_factory=dict)
-    dense: dict[tuple[int, str | None, str], Row] = field(default_factory=dict)
+    dense: dict[tuple[int, float | None, str], Row] = field(default_factory=dict)
 
-    def enter(self, case: Case, row: Row) -> None:
+    def enter(self, row: Row) -> None:
         """Remember a row that others refer to, and say of any row how it compares."""
-        place = (case.workers, case.rate, case.model)
-        if case.recipe == COMPUTE:
-            self.compute[case.workers, case.model] = row["step_seconds"]
-        if case.recipe == BASELINE:
+        place = (row["workers"], row["rate"], row["model"])
+        if row["recipe"] == COMPUTE:
+            self.compute[row["workers"], row["model"]] = row["step_seconds"]
+        if row["recipe"] == BASELINE:
             self.dense[place] = row
-        compute, dense = self.compute.get((case.workers, case.model)), self.dense.get(place)
+        compute, dense = self.compute.get((row["workers"], row["model"])), self.dense.get(place)
         if compute is not None:
             row["above_compute_seconds"] = row["step_seconds"] - compute
-        if dense is not None and case.recipe != COMPUTE:
+        if dense is not None and row["recipe"] != COMPUTE:
             row["speedup_over_dense"] = dense["step_seconds"] / row["step_seconds"]
             if row["peak_memory_bytes"] is not None:
                 above = row["peak_memory_bytes"] - dense["peak_memory_bytes"]
@@ -70,10 +70,9 @@ def run(
         results.machine["gpu"] = torch.cuda.get_device_name()
 
     def add(case: Case, answers: Answers) -> None:
-        row = _setting(case, answers.lab, settings) | _measured(
-            answers, settings.warmup + settings.steps
-        )
-        references.enter(case, row)
+        row = _setting(case, answers.lab, settings)
+        row |= measured(answers, settings.warmup + settings.steps)
+        references.enter(row)
         results.add([row])
         if spans is not None:
             about = {key: row[key] for key in ("recipe", "model", "rate", "workers", "device")}
@@ -101,7 +100,7 @@ def _setting(case: Case, lab: Lab, settings: Settings) -> Row:
     }
 
 
-def _measured(answers: Answers, most: int) -> Row:
+def measured(answers: Answers, most: int) -> Row:
     """Of the losses, those of the steps that all recipes take: `auto` trains longer."""
     ranks = answers.ranks
     ends = [max(step) for step in zip(*(rank["ends"] for rank in ranks), strict=True)]

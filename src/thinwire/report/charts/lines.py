@@ -16,17 +16,22 @@ from thinwire.report.charts.palette import LIGHT, Look
 from thinwire.report.charts.svg import mark_series
 
 Point = tuple[float, float]
+FAINT = 0.18  # how much of its colour a band has
 FEW = 12  # points that are shown one by one
 HEIGHT, LEFT, X_LABEL = 2.35, 0.6, 0.2  # inches
 
 
 @dataclass(frozen=True)
 class Line:
-    """Points that are not finite break it. Lines of one series look the same."""
+    """Points that are not finite break it. Lines of one series look the same.
+
+    The band around it has its x, its low and its high end at every point.
+    """
 
     series: str
     look: Look
     points: Sequence[Point]
+    band: Sequence[tuple[float, float, float]] = ()
 
 
 def line_chart(
@@ -42,6 +47,7 @@ def line_chart(
         for line in lines:
             kept = [p if _drawable(p, x, y) else (math.nan, math.nan) for p in line.points]
             axes.add_line(_line(line, kept))
+            _draw_band(axes, line, x)
         points = [p for line in lines for p in line.points if _drawable(p, x, y)]
         xs, ys = zip(*points, strict=True)
         _scale_x(axes, x, xs)
@@ -72,6 +78,15 @@ def _line(line: Line, points: Sequence[Point]) -> Line2D:
     )
     mark_series(drawn, "line", line.series)
     return drawn
+
+
+def _draw_band(axes: Axes, line: Line, x: Axis) -> None:
+    within = [at for at in line.band if all(map(math.isfinite, at)) and (at[0] > 0 or not x.log)]
+    if within:
+        xs, low, high = zip(*within, strict=True)
+        colour = LIGHT[line.look.colour]
+        band = axes.fill_between(xs, low, high, color=colour, alpha=FAINT, linewidth=0, zorder=1.5)
+        mark_series(band, "line", line.series)
 
 
 def _scale_x(axes: Axes, x: Axis, values: Sequence[float]) -> None:

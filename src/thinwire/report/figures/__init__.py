@@ -6,6 +6,7 @@ from itertools import count
 from thinwire.report.charts.drawing import Plot
 from thinwire.report.charts.palette import looks
 from thinwire.report.figures.codecs import codec_figures
+from thinwire.report.figures.converge import converge_figures
 from thinwire.report.figures.kernels import kernel_figures
 from thinwire.report.figures.scaling import simulate_figures, sync_figures
 from thinwire.report.figures.steps import steps_figures, timeline_figures
@@ -16,6 +17,7 @@ from thinwire.results.file import Row
 _FIGURES = {
     "sync": sync_figures,
     "train": train_figures,
+    "converge": converge_figures,
     "steps": steps_figures,
     "timeline": timeline_figures,
     "simulate": simulate_figures,
