@@ -6,23 +6,27 @@ import pytest
 import torch
 
 from thinwire.codec import Pair
-from thinwire.codec.index import RegionalIndex
-from thinwire.codec.value import Bf16Value
+from thinwire.codec.index import Chunk12Index, RegionalIndex
+from thinwire.codec.value import Bf16Value, Centroid2Value
 from thinwire.collective import AllGather, OkTopK, UnionAllReduce
 from thinwire.comm import GroupCommunicator
 from thinwire.cost.exchange import Load
 from thinwire.cost.patterns import pattern
-from thinwire.sparsify import BlockTopK, HashedSlots, TopK
+from thinwire.sparsify import BlockTopK, ChunkTopK, HashedSlots, TopK
 from thinwire.types import ExchangeContext, Sparse, TensorSpec
 
 HALF = Pair(RegionalIndex(), Bf16Value())
+TWO = Pair(Chunk12Index(), Centroid2Value(64))
 WAYS = {
     "allgather": (TopK(0.05), AllGather(), Pair()),
     "allgather 16 bits": (TopK(0.05), AllGather(), HALF),
+    "chunks": (ChunkTopK(8, 128), AllGather(), TWO),
+    "hashed 2 bits": (HashedSlots(0.05), AllGather(), TWO),
     "hashed": (HashedSlots(0.05), AllGather(), Pair()),
     "hashed 16 bits": (HashedSlots(0.05), AllGather(), HALF),
     "ok-topk": (TopK(0.05), OkTopK(), Pair()),
     "ok-topk 16 bits": (TopK(0.05), OkTopK(), HALF),
+    "ok-topk 2 bits": (TopK(0.05), OkTopK(), TWO),
     "union": (BlockTopK(0.05, block=16), UnionAllReduce(16), None),
     "union bf16": (BlockTopK(0.05, block=16), UnionAllReduce(16, "bf16"), None),
 }

@@ -61,3 +61,17 @@ def test_quantisers_send_their_bits(cluster, size, recipe, bits):
         for sent, received, _ in steps:
             assert max(sent, received) <= at_most * (size - 1)
             assert min(sent, received) >= numel * bits / 8 * (size - 1)
+
+
+@pytest.mark.parametrize("size", sizes)
+def test_chunks_send_12_bits_for_where_and_2_for_what(cluster, size):
+    """And for each chunk a count of two bytes, for each group of 1024 values four means."""
+    chunks = 9
+    case = Case("chunk-topk", (Layer((chunks * 4096,)),), steps=1)
+    k = 64 * chunks
+    bits = 14 * k / 8
+    at_most = bits + 2 * chunks + 16 * -(-k // 1024) + 1 + 8 + HEADER
+    for ((sent, received, counted),) in cluster.run(ranks.traffic, size, case):
+        for total in (sent, received):
+            assert bits * (size - 1) <= total <= (at_most + HANDSHAKE) * (size - 1)
+        assert bits * (size - 1) <= counted <= sent

@@ -36,10 +36,11 @@ def test_ids_are_frozen() -> None:
         "raw": 1, "fp16": 2, "bf16": 3, "sign": 4, "tern": 5, "qsgd": 6, "fp8": 7, "deflate": 8,
         "zstd": 9, "chunked": 10, "quantile": 11, "fit_poly": 12, "fit_dexp": 13,
         "3lc": 14,
+        "centroid2": 15,
     }.items()  # fmt: skip
     assert {name: piece.id for name, piece in pieces("index").items()}.items() >= {
         "raw": 1, "regional": 2, "rice": 3, "elias_fano": 4, "bitmap": 5, "varint": 6, "rle": 7,
-        "huffman": 8, "bloom": 9, "pco": 10, "zstd": 11, "ans": 12,
+        "huffman": 8, "bloom": 9, "pco": 10, "zstd": 11, "ans": 12, "chunk12": 13,
     }.items()  # fmt: skip
 
 

@@ -11,7 +11,16 @@ from thinwire.engine.lanes import Lanes
 from thinwire.pipeline import Pipeline
 from thinwire.units.unit import Unit
 
-RECIPES = ["dense", "bf16", "topk(0.1)", "dgc(0.1)", "ok-topk(0.1)", "union(0.1)", "dragonn(0.1)"]
+RECIPES = [
+    "dense",
+    "bf16",
+    "topk(0.1)",
+    "dgc(0.1)",
+    "ok-topk(0.1)",
+    "union(0.1)",
+    "dragonn(0.1)",
+    "chunk-topk(0.1)",
+]
 
 
 @pytest.fixture(autouse=True)

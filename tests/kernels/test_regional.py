@@ -4,9 +4,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.codec.index_cases import uniform
 from support.implementations import Case, cases
 from thinwire.codec.index.regional import FORMS
-from thinwire.kernels.regional import Form, read, reference, write
+from thinwire.kernels.regional import (
+    TWELVE,
+    Form,
+    read,
+    read_rows,
+    reference,
+    write,
+    write_rows,
+)
+from thinwire.types import PADDING
 
 NEAR, FAR, WHOLE = FORMS
 everywhere = pytest.mark.parametrize(
@@ -32,6 +42,11 @@ def ascending(count: int, rows: int) -> Tensor:
         (1200, 40_000_000, NEAR),
         (700, 2**35 + 3, FAR),
         (700, 2**62, WHOLE),
+        (0, 0, TWELVE),
+        (1, 1, TWELVE),
+        (300, 4096, TWELVE),
+        (1199, 9_000, TWELVE),
+        (1200, 400_000, TWELVE),
     ],
 )
 def test_all_are_the_reference_and_invert(case: Case, count: int, rows: int, form: Form) -> None:
@@ -70,3 +85,31 @@ def test_what_is_wrong_is_told(case: Case, counts: list[int], offsets: list[int]
 def test_by_hand() -> None:
     body = reference.write(torch.tensor([1, 65535, 65537]), 2**16 + 100, NEAR)
     assert body.tolist() == [2, 0, 0, 0, 1, 0, 0, 0, 1, 0, 255, 255, 1, 0]
+
+
+@everywhere
+@pytest.mark.parametrize("form", [NEAR, TWELVE])
+@pytest.mark.parametrize("count", [30, 31])
+def test_rows_may_end_in_padding(case: Case, form: Form, count: int) -> None:
+    rows = 70_000
+    indices = torch.stack([uniform(rows, count, seed) for seed in (1, 2, 3)])
+    indices[1, -4:] = PADDING
+    indices[2] = PADDING
+    bodies = case.run(write_rows, indices, rows, form)
+    assert bodies.shape == (3, form.size(count, rows))
+    assert torch.equal(bodies.cpu(), reference.write_rows(indices, rows, form))
+    out, sound = case.run(read_rows, bodies, count, rows, form)
+    assert torch.equal(out.cpu(), indices)
+    assert bool(sound)
+    bodies[0, 0] += 1  # one more than there are
+    assert not case.run(read_rows, bodies, count, rows, form)[1]
+
+
+@everywhere
+def test_what_fills_up_packed_offsets_is_zero(case: Case) -> None:
+    body = reference.write(torch.tensor([1, 5, 4097]), 5000, TWELVE)
+    assert body.tolist() == [2, 0, 1, 0, 1, 0x50, 0, 1, 0, 0]
+    body[-1] = 1
+    out, sound = case.run(read, body, 3, 5000, TWELVE)
+    assert not sound
+    assert out.shape == (3,)

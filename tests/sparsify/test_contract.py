@@ -15,6 +15,7 @@ from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError
 from thinwire.sparsify import (
     BlockTopK,
+    ChunkTopK,
     Everything,
     GaussianK,
     HashedSlots,
@@ -41,6 +42,12 @@ def _whole_blocks(count: int, k: int, n: int) -> bool:
     return (count > 0) == (n > 0) and abs(count - k) <= 4 + 8 + 1
 
 
+def _of_each_chunk(count: int, k: int, n: int) -> bool:
+    # k of a chunk is rounded, once by the setting and once by a short chunk, and one at least.
+    chunks = -(-n // 64)
+    return chunks <= count <= n and abs(count - k) <= chunks + 1
+
+
 BUILD: dict[str, Callable[[float], Sparsifier]] = {
     "everything": lambda density: Everything(),
     "nonzero": lambda density: Nonzero(),
@@ -52,6 +59,7 @@ BUILD: dict[str, Callable[[float], Sparsifier]] = {
     "multistage": MultiStage,
     "random": RandomK,
     "block": lambda density: BlockTopK(density, block=8),
+    "chunks": lambda density: ChunkTopK.of_density(density, chunk=64),
 }
 COUNT_IS_RIGHT = {
     "everything": lambda count, k, n: count == n,
@@ -64,6 +72,7 @@ COUNT_IS_RIGHT = {
     "multistage": _exactly,
     "random": _exactly,
     "block": _whole_blocks,
+    "chunks": _of_each_chunk,
 }
 SPARSE = [name for name in BUILD if name not in ("everything", "nonzero")]  # by a density
 for name, piece in pieces("sparsifier").items():  # those of third parties, as they come

@@ -16,7 +16,7 @@ import torch
 
 from thinwire.codec import Pair
 from thinwire.codec.index.bloom import POLICIES, BloomIndex
-from thinwire.codec.value import ChunkedValue, Fp8Value, QsgdValue
+from thinwire.codec.value import Centroid2Value, ChunkedValue, Fp8Value, QsgdValue
 from thinwire.cookbook.registry import pieces
 from thinwire.types import Communicator, ExchangeContext, IndexCodec, Selection, Sparse, ValueCodec
 
@@ -53,6 +53,7 @@ VALUES: dict[str, Callable[[], ValueCodec]] = {
     "qsgd-3-max": partial(QsgdValue, bits=3, bucket=4, norm="max"),
     "fp8-e5m2": partial(Fp8Value, "e5m2", chunk=4),
     "chunked-2-nearest": partial(ChunkedValue, bits=2, chunk=4),
+    "centroid2-4": partial(Centroid2Value, group=4),
     "chunked-2": partial(ChunkedValue, bits=2, chunk=4, rounding="stochastic"),
 }
 CODECS = sorted({f"raw+{name}" for name in VALUES} | {f"{name}+raw" for name in INDICES})

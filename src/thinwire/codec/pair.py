@@ -19,7 +19,15 @@ from thinwire.codec.container import (
 from thinwire.codec.index.raw import RawIndex
 from thinwire.codec.value.raw import RawValue
 from thinwire.errors import RecipeError, WireFormatError
-from thinwire.types import Codec, ExchangeContext, IndexCodec, Selection, Sparse, ValueCodec
+from thinwire.types import (
+    PADDING,
+    Codec,
+    ExchangeContext,
+    IndexCodec,
+    Selection,
+    Sparse,
+    ValueCodec,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class Pair(Codec):
     @property
     def joins(self) -> bool:
         """Whether each value is rounded by itself, whatever tensor it is of."""
-        return self.index.lossless and self.value.steady
+        return self.index.lossless and self.value.joins
 
     @property
     def is_steady(self) -> bool:
@@ -98,7 +106,7 @@ class Pair(Codec):
         """A wire in each row."""
         index_parts = self.index.encode_rows(indices, numel)
         seed = ctx.stream("value", shared=False)
-        value_parts = self.value.encode(values.reshape(-1), seed).view(len(values), -1)
+        value_parts = self.value.encode_rows(values, seed)
         like = Sparse(indices[0], values[0], numel, padded=True)
         return pack_rows(self._header(like), index_parts, value_parts)
 
@@ -111,6 +119,8 @@ class Pair(Codec):
         index_parts, value_parts, sealed = parts
         indices, ascending = self.index.decode_rows(index_parts, like.count, like.rows)
         values = self.value.decode(value_parts, like.count, like.values.dtype)
+        if like.padded and not self.value.lossless:
+            values = values.masked_fill(indices == PADDING, 0)  # it may have been rounded
         ctx.later(sealed & ascending, _refuse_unsound)
         return indices, values
 

@@ -4,8 +4,15 @@ import dataclasses
 
 from thinwire.auto import Auto, dense_pipeline
 from thinwire.codec import CountSketch, Pair
-from thinwire.codec.index import HuffmanIndex, VarintIndex
-from thinwire.codec.value import QsgdValue, QuantileValue, SignValue, TernValue, ThreeLcValue
+from thinwire.codec.index import Chunk12Index, HuffmanIndex, VarintIndex
+from thinwire.codec.value import (
+    Centroid2Value,
+    QsgdValue,
+    QuantileValue,
+    SignValue,
+    TernValue,
+    ThreeLcValue,
+)
 from thinwire.collective import (
     AllGather,
     Dense,
@@ -21,6 +28,7 @@ from thinwire.feedback import Momentum, NoFeedback, Residual
 from thinwire.pipeline import Pipeline
 from thinwire.sparsify import (
     BlockTopK,
+    ChunkTopK,
     Everything,
     GaussianK,
     HashedSlots,
@@ -51,6 +59,16 @@ def bf16() -> Pipeline:
 def topk(density: float = 0.01) -> Pipeline:
     """TopkA: exact local top-k, allgather, residual (baseline in gTop-k and Ok-Topk)."""
     return Pipeline(TopK(density))
+
+
+def chunk_topk(density: float = 1 / 64, chunk: int = 4096) -> Pipeline:
+    """The largest of every 4096 elements, in 12 bits for where and 2 for what they are.
+
+    How DeMo selects (64 × 64 elements at a time) and SparseLoCo sends: 1.56 % in 14.4 bits each,
+    a 142nd of dense float32. What two bits cannot say stays in the residual.
+    """
+    codec = Pair(Chunk12Index(), Centroid2Value())
+    return Pipeline(ChunkTopK.of_density(density, chunk), codec, unit="model")
 
 
 def randomk(density: float = 0.01, shared: bool = True) -> Pipeline:

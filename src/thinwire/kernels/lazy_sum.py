@@ -5,6 +5,7 @@ from torch import Tensor
 
 from thinwire.kernels.addend import Addend
 from thinwire.kernels.block_norms import block_norms
+from thinwire.kernels.chunk_topk import Chunks, chunk_topk
 from thinwire.kernels.compact import Found, compact
 from thinwire.kernels.grouped_topk import Chosen, Groups, grouped_topk
 from thinwire.kernels.hash_select import hash_list, hash_select
@@ -52,6 +53,10 @@ class LazySum:
     def grouped_topk(self, groups: Groups, guess: Tensor) -> Chosen:
         """The k largest of each group; see `kernels.grouped_topk`."""
         return grouped_topk(self._sum, groups, guess, self._take())
+
+    def chunk_topk(self, chunks: Chunks) -> tuple[Tensor, Tensor]:
+        """The largest of each chunk; see `kernels.chunk_topk`."""
+        return chunk_topk(self._sum, chunks, self._take())
 
     def hashed(self, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
         """The winners of the slots; see `kernels.hash_select`."""

@@ -1,6 +1,7 @@
 """Sparsifiers: which elements of a gradient travel. One per file; the contract is in `types`."""
 
 from thinwire.sparsify.block import BlockTopK as BlockTopK
+from thinwire.sparsify.chunks import ChunkTopK as ChunkTopK
 from thinwire.sparsify.everything import Everything as Everything
 from thinwire.sparsify.gaussian import GaussianK as GaussianK
 from thinwire.sparsify.hashed import HashedSlots as HashedSlots
@@ -23,4 +24,5 @@ SPARSIFIERS: tuple[type[Sparsifier], ...] = (
     MultiStage,
     RandomK,
     BlockTopK,
+    ChunkTopK,
 )

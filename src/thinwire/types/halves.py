@@ -77,7 +77,12 @@ class ValueCodec(Piece):
 
     id: ClassVar[int]
     lossless: ClassVar[bool] = False  # the very bits come back
-    steady: ClassVar[bool] = False  # each value by itself, in so many bytes: parts may be rows
+    steady: ClassVar[bool] = False  # a part's size follows from `count`; parts may be rows
+
+    @property
+    def joins(self) -> bool:
+        """Whether each value is rounded by itself, whatever lies beside it in the part."""
+        return self.steady
 
     @property
     def unbiased(self) -> bool:
@@ -90,6 +95,10 @@ class ValueCodec(Piece):
 
         The same values and seed give the same bytes on every number of threads.
         """
+
+    def encode_rows(self, values: Tensor, seed: int) -> Tensor:
+        """A steady codec's parts, one in each row, of values in rows."""
+        return self.encode(values.reshape(-1), seed).view(len(values), -1)
 
     @abstractmethod
     def decode(self, part: Tensor, count: int, dtype: torch.dtype) -> Tensor:

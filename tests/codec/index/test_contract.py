@@ -1,6 +1,6 @@
 """What every index codec promises (`types/halves.py`), for every codec at once.
 
-Covers codec/index/ans.py, codec/index/ascending.py, codec/index/bitmap.py,
+Covers codec/index/ans.py, codec/index/ascending.py, codec/index/bitmap.py, codec/index/chunk12.py,
 codec/index/elias_fano.py, codec/index/huffman.py, codec/index/packed.py, codec/index/pco.py,
 codec/index/raw.py, codec/index/regional.py, codec/index/rice.py, codec/index/rle.py,
 codec/index/varint.py, codec/index/zstd.py.
@@ -31,7 +31,8 @@ from thinwire import kernels
 from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError, WireFormatError
 
-CANONICAL = ["raw", "regional", "elias_fano", "bitmap", "varint", "rle"]  # one part for each set
+# One part for each set.
+CANONICAL = ["raw", "regional", "chunk12", "elias_fano", "bitmap", "varint", "rle"]
 every_codec = pytest.mark.parametrize("name", each(EVERY_NAME))
 SMALL = Case(torch.tensor([0, 3, 4, 5, 17, 64, 65, 99]), 100)
 
@@ -87,8 +88,9 @@ def test_strided_indices(name: str) -> None:
 
 # Bits an index on uniform indices at 1 %, where the entropy is 8.08: the most that is promised.
 BITS_AT_ONE_PERCENT = {
-    "raw": 32.0, "regional": 16.06, "rice": 8.12, "elias_fano": 8.58, "bitmap": 100.01,
-    "varint": 10.3, "rle": 18.2, "huffman": 8.2, "pco": 8.2, "zstd": 9.1, "ans": 8.12,
+    "raw": 32.0, "regional": 16.06, "chunk12": 12.4, "rice": 8.12, "elias_fano": 8.58,
+    "bitmap": 100.01, "varint": 10.3, "rle": 18.2, "huffman": 8.2, "pco": 8.2, "zstd": 9.1,
+    "ans": 8.12,
 }  # fmt: skip
 
 
@@ -112,6 +114,8 @@ def test_worst_cases_are_bounded(case: Case) -> None:
         assert 8 * CODECS[name].encode(case.indices, rows, True).numel() <= count * bits + 160
     regional = CODECS["regional"].encode(case.indices, rows, True).numel()
     assert regional <= min(2 * count + 4 * (-(-rows // 65536)), 8 * count + 8) + 1
+    chunk12 = CODECS["chunk12"].encode(case.indices, rows, True).numel()
+    assert chunk12 <= min(regional, 1.5 * (count + 1) + 2 * (-(-rows // 4096)) + 1)
 
 
 def test_clusters_are_cheap_where_the_code_fits_them() -> None:
@@ -250,7 +254,7 @@ def test_absurd_rows_are_refused(name: str) -> None:
 def test_ids_are_frozen() -> None:
     assert {name: piece.id for name, piece in pieces("index").items()} == {
         "raw": 1, "regional": 2, "rice": 3, "elias_fano": 4, "bitmap": 5, "varint": 6, "rle": 7,
-        "huffman": 8, "bloom": 9, "pco": 10, "zstd": 11, "ans": 12,
+        "huffman": 8, "bloom": 9, "pco": 10, "zstd": 11, "ans": 12, "chunk12": 13,
     }  # fmt: skip
 
 

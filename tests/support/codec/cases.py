@@ -14,6 +14,7 @@ from torch import Tensor
 
 from thinwire.codec import Pair
 from thinwire.codec.value import (
+    Centroid2Value,
     ChunkedValue,
     FitPolyValue,
     Fp8Value,
@@ -59,6 +60,7 @@ VALUES: dict[str, ValueCodec] = at_hand(
         "zstd-19": partial(ZstdValue, level=19),
         "chunked-2": partial(ChunkedValue, bits=2, chunk=3),
         "chunked-2-stochastic": partial(ChunkedValue, bits=2, chunk=4096, rounding="stochastic"),
+        "centroid2-7": partial(Centroid2Value, group=7),
         "quantile-2": partial(QuantileValue, bits=2),
         "quantile-9": partial(QuantileValue, bits=9),
         "fit_poly-1-3": partial(FitPolyValue, degree=1, pieces=3),

@@ -3,6 +3,7 @@
 from thinwire.codec.index.ans import AnsIndex as AnsIndex
 from thinwire.codec.index.bitmap import BitmapIndex as BitmapIndex
 from thinwire.codec.index.bloom import BloomIndex as BloomIndex
+from thinwire.codec.index.chunk12 import Chunk12Index as Chunk12Index
 from thinwire.codec.index.elias_fano import EliasFanoIndex as EliasFanoIndex
 from thinwire.codec.index.huffman import HuffmanIndex as HuffmanIndex
 from thinwire.codec.index.pco import PcoIndex as PcoIndex
@@ -17,6 +18,7 @@ from thinwire.types import IndexCodec
 INDEX_CODECS: tuple[type[IndexCodec], ...] = (
     RawIndex,
     RegionalIndex,
+    Chunk12Index,
     RiceIndex,
     EliasFanoIndex,
     BitmapIndex,

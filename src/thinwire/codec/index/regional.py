@@ -1,6 +1,7 @@
 """Two bytes per index: where it is in its region, and how many each region has."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -8,13 +9,7 @@ from torch import Tensor
 from thinwire.codec.index.ascending import ASCENDING, AscendingIndex, check_on_cpu
 from thinwire.codec.parts import expect_bytes
 from thinwire.errors import WireFormatError
-from thinwire.kernels.regional import Form, read, read_rows, write, write_rows
-
-FORMS = (
-    Form(16, torch.int16, torch.int32, 2**16 - 1),
-    Form(32, torch.int32, torch.int64, 2**32 - 1),
-    Form(63, torch.int64, torch.int64, -1),
-)
+from thinwire.kernels.regional import FORMS, Form, read, read_rows, smallest, write, write_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +26,14 @@ class RegionalIndex(AscendingIndex):
     id = 2
     name = "regional"
     steady = True
+    forms: ClassVar[tuple[Form, ...]] = FORMS
 
     def _encode(self, indices: Tensor, rows: int) -> Tensor:
         check_on_cpu(indices, rows)
-        return write(indices, rows, _smallest(indices.numel(), rows))
+        return write(indices, rows, self._smallest(indices.numel(), rows))
 
     def _decode(self, body: Tensor, count: int, rows: int) -> Tensor:
-        form = _smallest(count, rows)
+        form = self._smallest(count, rows)
         expect_bytes(body, form.size(count, rows), f"{count} indices in regions of {rows} rows")
         indices, sound = read(body, count, rows, form)
         if not bool(sound):
@@ -47,20 +43,19 @@ class RegionalIndex(AscendingIndex):
         return indices
 
     def encode_rows(self, indices: Tensor, rows: int) -> Tensor:
-        bodies = write_rows(indices, rows, _smallest(indices.shape[1], rows))
+        bodies = write_rows(indices, rows, self._smallest(indices.shape[1], rows))
         return torch.nn.functional.pad(bodies, (0, 1), value=ASCENDING)
 
     def size(self, count: int, rows: int) -> int:
-        return _smallest(count, rows).size(count, rows) + 1
+        return self._smallest(count, rows).size(count, rows) + 1
 
     def decode_rows(self, parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
-        form = _smallest(count, rows)
+        form = self._smallest(count, rows)
         expect_bytes(
             parts, form.size(count, rows) + 1, f"{count} indices in regions of {rows} rows"
         )
         indices, sound = read_rows(parts[:, :-1], count, rows, form)
         return indices, sound & (parts[:, -1] == ASCENDING).all()
 
-
-def _smallest(count: int, rows: int) -> Form:
-    return min(FORMS, key=lambda form: form.size(count, rows))
+    def _smallest(self, count: int, rows: int) -> Form:
+        return smallest(self.forms, count, rows)

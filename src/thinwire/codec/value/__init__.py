@@ -1,5 +1,6 @@
 """Value codecs, one per file; the contract is in `types`."""
 
+from thinwire.codec.value.centroid2 import Centroid2Value as Centroid2Value
 from thinwire.codec.value.chunked import ChunkedValue as ChunkedValue
 from thinwire.codec.value.deflate import DeflateValue as DeflateValue
 from thinwire.codec.value.fit_dexp import FitDexpValue as FitDexpValue
@@ -27,6 +28,7 @@ VALUE_CODECS: tuple[type[ValueCodec], ...] = (
     DeflateValue,
     ZstdValue,
     ChunkedValue,
+    Centroid2Value,
     QuantileValue,
     FitPolyValue,
     FitDexpValue,

@@ -23,7 +23,7 @@ LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
 
 
 @triton.jit
-def _places(chunk, LANES: tl.constexpr):
+def places(chunk, LANES: tl.constexpr):
     """Which value of the chunk each lane has, and if it has one.
 
     `row_sums` adds the i-th of ⌈s/2⌉ and the one ⌈s/2⌉ behind it, for s = chunk, ⌈chunk/2⌉, …: each
@@ -43,7 +43,7 @@ def _places(chunk, LANES: tl.constexpr):
 
 
 @triton.jit
-def _row_sums(x, there, ROWS: tl.constexpr, LANES: tl.constexpr):
+def row_sums(x, there, ROWS: tl.constexpr, LANES: tl.constexpr):
     """The sum of each row of a float64 tile. Nothing is added where there is nothing: -0."""
     x = tl.where(there, x, tl.zeros_like(x) * -1.0)
     for bit in tl.static_range(13):
@@ -83,7 +83,7 @@ def _load(values, at, mask):
 
 
 @triton.jit
-def _largest(x, there):
+def largest_of(x, there):
     """The largest magnitude of each row as float64; NaN where there is one."""
     size = tl.where(there, tl.abs(x), 0).to(tl.float64)
     unknown = tl.max((there & (x != x)).to(tl.int32), axis=1) > 0
@@ -94,7 +94,7 @@ def _largest(x, there):
 def _tile(chunk, count, ROWS: tl.constexpr, LANES: tl.constexpr):
     """This program's chunks; where each lane's value is; if it is in a chunk; if it is there."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    place, in_chunk = _places(chunk, LANES)
+    place, in_chunk = places(chunk, LANES)
     at = row[:, None] * chunk + place[None, :]
     in_chunk = tl.broadcast_to(in_chunk[None, :], at.shape)
     return row, at, in_chunk, in_chunk & (at < count)
@@ -109,9 +109,9 @@ def _to_levels(
     x = _load(values, at, there)
     if L2:
         wide = x.to(tl.float64)
-        norm = tl.sqrt(_row_sums(wide * wide, in_chunk, ROWS, LANES))
+        norm = tl.sqrt(row_sums(wide * wide, in_chunk, ROWS, LANES))
     else:
-        norm = _largest(x, there)
+        norm = largest_of(x, there)
     norm = _rounded_up(norm)
     tl.store(norms + row, norm, mask=row * chunk < count)
     step = rounded(tl.abs(_shares(x, norm)) * levels.to(x.dtype), at, offset)
@@ -127,11 +127,11 @@ def _to_points(
     row, at, in_chunk, there = _tile(chunk, count, ROWS, LANES)
     x = _load(values, at, there)
     wide = x.to(tl.float64)
-    largest = _rounded_up(_largest(x, there))
+    largest = _rounded_up(largest_of(x, there))
     reach = largest
     if NEAREST and BITS == 2:
         members = tl.maximum(tl.minimum(count - row * chunk, chunk), 1).to(tl.float64)
-        mean_square = _row_sums(wide * wide, in_chunk, ROWS, LANES) / members
+        mean_square = row_sums(wide * wide, in_chunk, ROWS, LANES) / members
         typical = _rounded_up(tl.sqrt(mean_square) * 1.5)
         reach = tl.where(typical < largest, typical, largest)
     height = tl.minimum(tl.maximum(_shares(x, reach), -1.0), 1.0) * HALF + HALF
@@ -139,8 +139,8 @@ def _to_points(
     tl.store(codes + at, code, mask=there)
     if NEAREST and BITS == 2:
         point = tl.where(there, (2 * code - 3).to(tl.float64) / 3.0, 0)
-        along = _row_sums(point * wide, in_chunk, ROWS, LANES)
-        best = along / _row_sums(point * point, in_chunk, ROWS, LANES)
+        along = row_sums(point * wide, in_chunk, ROWS, LANES)
+        best = along / row_sums(point * point, in_chunk, ROWS, LANES)
         best = tl.where(best > 0, best, 0).to(tl.float32)
         best = tl.minimum(best, largest)
         reach = tl.where(reach < float("inf"), best, reach)

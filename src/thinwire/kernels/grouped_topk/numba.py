@@ -104,7 +104,7 @@ def _pass(
 
 
 @njit(cache=True, nogil=True)
-def _kth(bits: Array, k: int, tally: Indices) -> tuple[Any, Any]:
+def kth_magnitude(bits: Array, k: int, tally: Indices) -> tuple[Any, Any]:
     """The bits of the k-th magnitude, and how many of its equals are among the k largest."""
     width = bits.itemsize * 8
     without_sign = (np.uint64(1) << np.uint64(width - 1)) - np.uint64(1)
@@ -140,7 +140,7 @@ def _choose(
             own = listed_bits[begin : begin + passed[group]]
         else:
             own = bits[firsts[group] : firsts[group] + sizes[group]]
-        kth, ties = _kth(own, k, tally)
+        kth, ties = kth_magnitude(own, k, tally)
         kth_bits[group] = kth
         at = offsets[group]
         for i in range(own.size):

@@ -4,9 +4,9 @@ from torch import Tensor
 
 from thinwire.kernels import implementation
 from thinwire.kernels.regional import reference
-from thinwire.kernels.regional.form import Form
+from thinwire.kernels.regional.form import FORMS, TWELVE, Form, smallest
 
-__all__ = ["Form", "read", "read_rows", "write", "write_rows"]
+__all__ = ["FORMS", "TWELVE", "Form", "read", "read_rows", "smallest", "write", "write_rows"]
 
 
 def write(indices: Tensor, rows: int, form: Form) -> Tensor:

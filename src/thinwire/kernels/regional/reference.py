@@ -2,7 +2,9 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from thinwire.kernels.pack_bits import pack_bits, unpack_bits
 from thinwire.kernels.regional.form import Form
 from thinwire.types import PADDING
 
@@ -15,6 +17,9 @@ def write(indices: Tensor, rows: int, form: Form) -> Tensor:
         prepend=ends.new_zeros(min(1, starts.numel())),
         append=torch.searchsorted(indices, starts.new_full((min(1, starts.numel()),), rows)),
     )
+    if form.packed:
+        body = pack_rows((indices & form.mask).int()[None], form)[0]
+        return torch.cat((tally.to(form.tally).view(torch.uint8), body))
     parts = (tally.to(form.tally), indices.to(form.offset))
     return torch.cat([part.contiguous().view(torch.uint8) for part in parts])
 
@@ -26,8 +31,9 @@ def write_rows(indices: Tensor, rows: int, form: Form) -> Tensor:
 def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
     table_end = form.regions(rows) * form.tally.itemsize
     tally = body[:table_end].view(form.tally).to(torch.int64)
-    offsets = body[table_end:].view(form.offset).to(torch.int64)
-    whole = ((tally >= 0) & (tally <= count)).all() & (tally.sum() == count)
+    offsets, spare = offsets_of(body[None, table_end:], count, form)
+    offsets = offsets[0].to(torch.int64)
+    whole = ((tally >= 0) & (tally <= count)).all() & (tally.sum() == count) & spare
     if not bool(whole):
         return offsets, whole
     region = torch.arange(tally.numel(), device=body.device) << form.bits
@@ -41,13 +47,31 @@ def read_rows(bodies: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor
     """searchsorted and not repeat_interleave: it needs no sum to be right."""
     table_end = form.regions(rows) * form.tally.itemsize
     tally = bodies[:, :table_end].contiguous().view(form.tally).to(torch.int64)
-    offsets = bodies[:, table_end:].contiguous().view(form.offset).to(torch.int64)
+    offsets, spare = offsets_of(bodies[:, table_end:], count, form)
     ends = tally.cumsum(1)
     places = torch.arange(count, device=bodies.device).expand(len(bodies), count).contiguous()
     region = torch.searchsorted(ends, places, right=True)
     there = region < ends.shape[1]
-    indices = torch.where(there, (region << form.bits) | (offsets & form.mask), PADDING)
+    offsets = offsets.to(torch.int64) & form.mask
+    indices = torch.where(there, (region << form.bits) | offsets, PADDING)
     ascending = (indices[:, 1:] > indices[:, :-1]) | ~there[:, 1:]
     counted = ((tally >= 0) & (tally <= count)).all() & (ends[:, -1:] <= count).all()
     inside = ((indices >= 0) & (indices < rows)) | ~there
-    return indices, counted & ascending.all() & inside.all()
+    return indices, spare & counted & ascending.all() & inside.all()
+
+
+def pack_rows(offsets: Tensor, form: Form) -> Tensor:
+    """The bytes of int32 offsets, a row of them in each."""
+    filled = pad(offsets, (0, form.slots(offsets.shape[1]) - offsets.shape[1]))
+    return pack_bits(filled.reshape(-1), form.bits).view(len(offsets), -1)
+
+
+def offsets_of(bodies: Tensor, count: int, form: Form) -> tuple[Tensor, Tensor]:
+    """The offsets of each row, and (0-D bool) whether what fills them up is zero."""
+    if not form.packed:
+        offsets = bodies.contiguous().view(form.offset)
+        return offsets, torch.ones((), dtype=torch.bool, device=bodies.device)
+    slots = form.slots(count)
+    unpacked = unpack_bits(bodies.reshape(-1), len(bodies) * slots, form.bits)
+    rows = unpacked.view(len(bodies), slots)
+    return rows[:, :count], (rows[:, count:] == 0).all()

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from thinwire.kernels._lists import count_below
 from thinwire.kernels.regional.form import Form
+from thinwire.kernels.regional.reference import offsets_of, pack_rows
 from thinwire.types import PADDING
 
 BLOCK = 512
@@ -92,45 +93,53 @@ def write_rows(indices: Tensor, rows: int, form: Form) -> Tensor:
     room = torch.empty(size, -(-length // 8) * 8, dtype=torch.uint8, device=indices.device)
     bodies = room[:, :length]
     table_end = regions * form.tally.itemsize
-    tally, offsets = bodies[:, :table_end].view(form.tally), bodies[:, table_end:].view(form.offset)
+    tally = bodies[:, :table_end].view(form.tally)
+    if form.packed:
+        offsets = torch.empty(size, count, dtype=form.offset, device=indices.device)
+    else:
+        offsets = bodies[:, table_end:].view(form.offset)
     grid = (triton.cdiv(count, BLOCK) + triton.cdiv(regions, BLOCK), size)
     _write[grid](
         indices, tally, offsets, count, rows, regions, form.bits, count.bit_length(),
         tally.stride(0), offsets.stride(0), BLOCK,
     )  # fmt: skip
+    if form.packed:
+        bodies[:, table_end:] = pack_rows(offsets, form)  # whose other bits are left out
     return bodies
 
 
 def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
-    regions = form.regions(rows)
-    tally, offsets = _halves(body, regions, form)
-    indices = torch.empty(count, dtype=torch.int64, device=body.device)
-    sound = torch.ones((), dtype=torch.bool, device=body.device)
-    grid = (triton.cdiv(count, BLOCK) + triton.cdiv(regions, BLOCK), 1)
-    if regions:
-        ends = tally.cumsum(0, dtype=torch.int64)
-        _read[grid](
-            tally, ends, offsets, indices, sound, count, rows, regions, form.bits, form.mask,
-            regions.bit_length(), 0, 0, False, BLOCK,
-        )  # fmt: skip
-    return indices, sound
+    indices, sound = _read_all(body[None], count, rows, form, False)
+    return indices[0], sound
 
 
 def read_rows(bodies: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
+    return _read_all(bodies, count, rows, form, True)
+
+
+def _read_all(
+    bodies: Tensor, count: int, rows: int, form: Form, padded: bool
+) -> tuple[Tensor, Tensor]:
     regions, size = form.regions(rows), len(bodies)
     table_end = regions * form.tally.itemsize
-    tally, offsets = bodies[:, :table_end].view(form.tally), bodies[:, table_end:].view(form.offset)
     indices = torch.empty(size, count, dtype=torch.int64, device=bodies.device)
     sound = torch.ones((), dtype=torch.bool, device=bodies.device)
+    if not regions:
+        return indices, sound
+    tally = _viewed(bodies[:, :table_end], form.tally)
+    if form.packed:
+        offsets, spare = offsets_of(bodies[:, table_end:], count, form)
+    else:
+        offsets, spare = _viewed(bodies[:, table_end:], form.offset), sound
     ends = tally.cumsum(1, dtype=torch.int64)
     grid = (triton.cdiv(count, BLOCK) + triton.cdiv(regions, BLOCK), size)
     _read[grid](
         tally, ends, offsets, indices, sound, count, rows, regions, form.bits, form.mask,
-        regions.bit_length(), tally.stride(0), offsets.stride(0), True, BLOCK,
+        regions.bit_length(), tally.stride(0), offsets.stride(0), padded, BLOCK,
     )  # fmt: skip
-    return indices, sound
+    return indices, sound & spare
 
 
-def _halves(body: Tensor, regions: int, form: Form) -> tuple[Tensor, Tensor]:
-    table_end = regions * form.tally.itemsize
-    return body[:table_end].view(form.tally), body[table_end:].view(form.offset)
+def _viewed(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Without a copy; several rows lie a multiple of 8 bytes apart, as wires do."""
+    return rows[0].view(dtype)[None] if len(rows) == 1 else rows.view(dtype)
