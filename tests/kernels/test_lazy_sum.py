@@ -11,8 +11,10 @@ from support.sparsify import at
 from thinwire.cookbook.registry import pieces
 from thinwire.feedback import Momentum, Residual
 from thinwire.kernels.addend import Addend
+from thinwire.kernels.chunk_topk import Chunks
 from thinwire.kernels.grouped_topk import Groups
 from thinwire.kernels.lazy_sum import LazySum
+from thinwire.sparsify import ChunkTopK
 from thinwire.sparsify._common import OnePass
 from thinwire.types import TensorSpec
 
@@ -38,6 +40,7 @@ ASKED: dict[str, Callable[[LazySum], object]] = {
     "dense": lambda x: x.dense(),
     "compact": lambda x: x.compact(torch.tensor(1.0), 10),
     "grouped top-k": lambda x: x.grouped_topk(Groups(((0, N, 0),), (30,)), torch.tensor([2.0])),
+    "chunk top-k": lambda x: x.chunk_topk(Chunks(((0, N, False),), 64, 0.1)),
     "hashed": lambda x: x.hashed(torch.tensor(1.0), 64, 5),
     "hash list": lambda x: x.hash_list(torch.tensor(1.0), 64, 5),
     "norms": lambda x: x.block_norms(16),
@@ -78,7 +81,8 @@ def test_fused_selects_the_same_bits(
     name: str, feedback: Residual | Momentum, dtype: torch.dtype
 ) -> None:
     """Five steps with adding and selecting in one pass, beside five with one after the other."""
-    sparsifier = pieces("sparsifier")[name](0.02)
+    piece = pieces("sparsifier")[name]
+    sparsifier = ChunkTopK.of_density(0.02, 256) if piece is ChunkTopK else piece(0.02)
     pipeline = tw.Pipeline(sparsifier, feedback=feedback)
     spec = TensorSpec("w", N, dtype, torch.device("cpu"))
     fused, plain = pipeline.init(spec), pipeline.init(spec)
