@@ -1,13 +1,10 @@
 """Steps that ask the host nothing, as on a GPU; here their kernels run on the CPU."""
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 
 import thinwire as tw
 from thinwire.engine.backward import BackwardPass
-from thinwire.engine.lanes import Lanes
 from thinwire.pipeline import Pipeline
 from thinwire.units.unit import Unit
 
@@ -25,7 +22,7 @@ RECIPES = [
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
-    """What is steady on a GPU is here too; there are no streams, so a lane is the caller's."""
+    """What is steady on a GPU is here too."""
     steady, assemble = Pipeline.is_steady, Unit.assemble
 
     def with_a_flag(*arguments, **settings):
@@ -35,7 +32,6 @@ def as_on_a_gpu(monkeypatch):
 
     monkeypatch.setattr(Pipeline, "is_steady", lambda p, d: steady(p, torch.device("cuda")))
     monkeypatch.setattr(Unit, "assemble", with_a_flag)
-    monkeypatch.setattr(Lanes, "outbound", lambda *_: nullcontext())
 
 
 def gradients(step):

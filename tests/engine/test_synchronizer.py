@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 import thinwire as tw
+from thinwire.comm import GroupCommunicator
 
 TIMEOUT = timedelta(seconds=15)
 
@@ -319,3 +320,25 @@ def test_xi_is_measured_when_asked_and_the_same_everywhere(cluster):
     assert all(other == first for other in others)
     assert first[0] == first[1] != first[2] == first[3]
     assert all(0 < xi < 3 for xi in first)  # below P it does no harm: Ok-Topk, section 5.1
+
+
+def share_a_communicator(group, rank, size):
+    comm = GroupCommunicator(group)
+    first, second = (tw.Synchronizer(recipe, comm=comm) for recipe in ("dense", "topk(1.0)"))
+    mine = torch.full((3000,), float(rank))
+    means = [sync.average("w", mine.clone())[0].item() for sync in (first, second, first)]
+    first.close()
+    means.append(second.average("w", mine)[0].item())
+    second.close()
+    comm.close()
+    return means
+
+
+def test_several_may_share_a_communicator(cluster):
+    for means in cluster.run(share_a_communicator, 2):
+        assert means == [0.5] * 4
+
+
+def test_a_shared_communicator_brings_its_own_group_and_timeout():
+    with pytest.raises(tw.RecipeError, match="comm= brings its own"):
+        tw.Synchronizer("dense", comm=GroupCommunicator(), timeout=timedelta(seconds=3))

@@ -56,7 +56,6 @@ class GroupCommunicator:
         """`members`: the ranks of `group` that belong; all by default. Each of them must call."""
         self.traffic = traffic or Traffic()
         self.timed: Callable[[], AbstractContextManager[None]] = nullcontext  # around every wait
-        self.arrive: Callable[..., None] = _wait  # with a device's work and the tensors it is on
         self._payload_group: dist.ProcessGroup | None = None
         self._meta_group: dist.ProcessGroup | None = None
         self.rank, self.size, self.backend, self.timeout = 0, 1, "none", DEFAULT_TIMEOUT
@@ -125,8 +124,7 @@ class GroupCommunicator:
             return torch.stack([everyone.get(r, tensor) for r in range(self.size)])
         rows = tensor.new_empty(self.size, tensor.numel())
         with self.named("allgather"):
-            work = dist.all_gather_into_tensor(rows, tensor, self._payload_group, async_op=True)
-            self.arrive(work, tensor, rows)
+            dist.all_gather_into_tensor(rows, tensor, group=self._payload_group)
         self.traffic.count(*[tensor.nbytes * (self.size - 1)] * 2)
         return rows
 
@@ -141,8 +139,7 @@ class GroupCommunicator:
             arrived[self.rank] = rows[self.rank]
             return arrived
         with self.named("all-to-all"):
-            work = dist.all_to_all_single(arrived, rows, group=self._payload_group, async_op=True)
-            self.arrive(work, rows, arrived)
+            dist.all_to_all_single(arrived, rows, group=self._payload_group)
         self.traffic.count(*[rows[0].nbytes * (self.size - 1)] * 2)
         return arrived
 
@@ -301,7 +298,3 @@ class GroupCommunicator:
                 f"rank {self.rank} of {self.size}: {phase} over {self.backend} broke off "
                 f"(a peer died, or did not answer within the group's timeout): {error}"
             ) from error
-
-
-def _wait(work: dist.Work, *tensors: Tensor) -> None:
-    work.wait()

@@ -17,6 +17,7 @@ from thinwire.engine.checkpoint import STATE_VERSION, restore
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.roster import Roster
 from thinwire.engine.step import StepRunner
+from thinwire.errors import RecipeError
 from thinwire.pipeline import Pipeline
 from thinwire.settings import check_choice
 
@@ -35,6 +36,9 @@ class Synchronizer:
     summed inside each node and the recipe runs between the nodes.
 
     `timeout` bounds every wait for a peer; by default it is that of `group`.
+
+    Every synchronizer has process groups of its own, unless it shares a communicator (`comm`) that
+    the caller made, and closes: their steps must not overlap then.
     """
 
     def __init__(
@@ -46,12 +50,19 @@ class Synchronizer:
         nonfinite: NonFinite = "raise",
         node_size: int | Literal["auto"] = 1,
         timeout: timedelta | None = None,
+        comm: GroupCommunicator | None = None,
     ) -> None:
         check_choice("nonfinite", nonfinite, get_args(NonFinite))
         self.pipeline = cookbook.recipe(recipe)
         self.nonfinite = nonfinite
-        self.comm = GroupCommunicator(group, timeout)
         ranks_per_node = node_size_of(node_size)
+        if comm is not None and (group is not None or timeout is not None or ranks_per_node != 1):
+            raise RecipeError(
+                "comm= brings its own group and timeout, and has no nodes: leave out group=, "
+                "timeout= and node_size="
+            )
+        self._owns_comm = comm is None
+        self.comm = comm or GroupCommunicator(group, timeout)
         settings = f"{self.pipeline!r}, seed={seed}, node_size={ranks_per_node}, {nonfinite=}"
         self.comm.agree("the recipe or the seed", settings)
         flat = ranks_per_node == 1 or self.comm.size == 1
@@ -98,7 +109,6 @@ class Synchronizer:
     def state_dict(self) -> dict[str, Any]:
         """All this rank must remember: numbers, strings and tensors, by parameter name."""
         self.runner.worker.join_streams()
-        self.runner.lanes.join()
         return {
             "version": STATE_VERSION,
             "recipe": repr(self.pipeline),
@@ -117,5 +127,7 @@ class Synchronizer:
         self.roster.restart(restored.tensors)
 
     def close(self) -> None:
-        """End the worker and let go of the process groups."""
+        """End the worker and let go of the process groups that are its own."""
         self.runner.close()
+        if self._owns_comm:
+            self.comm.close()

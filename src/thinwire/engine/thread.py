@@ -12,7 +12,7 @@ import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
-HIGHEST = -1  # a stream's priority: others wait for what we exchange
+_HIGHEST = -1  # a stream's priority: others wait for what we exchange
 
 
 class OrderedWorker:
@@ -28,7 +28,9 @@ class OrderedWorker:
         """Queue a job whose tensors live on `device`."""
         if device.type != "cuda":
             return self._thread.submit(job, *args, **kwargs)
-        stream = self.stream_of(device)
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device, _HIGHEST)
+        stream = self._streams[device]
         ready = torch.cuda.current_stream(device).record_event()
 
         def on_stream() -> R:
@@ -37,12 +39,6 @@ class OrderedWorker:
                 return job(*args, **kwargs)
 
         return self._thread.submit(on_stream)
-
-    def stream_of(self, device: torch.device) -> torch.cuda.Stream:
-        """Where its jobs queue what they do on a GPU."""
-        if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device, HIGHEST)
-        return self._streams[device]
 
     def join_streams(self) -> None:
         """Let the caller's stream wait for all that finished jobs have queued."""
