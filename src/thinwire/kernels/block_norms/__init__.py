@@ -18,13 +18,13 @@ _SQUARES_UNDERFLOW_BELOW = 1e-15  # well above the root of float32's smallest no
 def block_norms(x: Tensor, block: int, addend: Addend | None = None) -> Tensor:
     """The norms of elements 0 … block - 1, block … 2·block - 1 and so on; the last may be short.
 
-    First adds `addend`, in the same pass. Squares of float32 may leave its range. On a device
-    float64 costs nothing here; on the CPU it is used only when all norms are tiny or one overflows.
-    (Next to a norm of ordinary size it does not matter how tiny ones compare.)
+    First adds `addend`, in the same pass. Squares of float32 may leave its range. On a device they
+    are summed in float64, which costs nothing here; on the CPU only when all norms are tiny or one
+    overflows. (Next to a norm of ordinary size it does not matter how tiny ones compare.)
     """
     check(x, addend=addend)
     norms = implementation(reference.block_norms, x.device)(x, block, addend)
-    if norms.dtype == torch.float64 or not norms.numel():
+    if x.is_cuda or norms.dtype == torch.float64 or not norms.numel():
         return norms
     if _SQUARES_UNDERFLOW_BELOW < float(norms.max()) < float("inf"):
         return norms

@@ -19,4 +19,4 @@ def norms_in(x: Tensor, block: int, dtype: torch.dtype) -> Tensor:
 def block_norms(x: Tensor, block: int, addend: Addend | None = None) -> Tensor:
     if addend:
         addend.add_to(x)
-    return norms_in(x, block, torch.float64 if x.is_cuda else x.dtype)
+    return norms_in(x, block, torch.float64 if x.is_cuda else x.dtype).to(x.dtype)
