@@ -13,9 +13,6 @@ interval (section 3.1.1) but all indices that a hash gives to its owner: another
 
 import math
 
-import torch
-from torch import Tensor
-
 from thinwire.kernels.deal import deal
 from thinwire.kernels.largest_sums import largest_sums
 from thinwire.kernels.own_shares import Region, own_shares
@@ -35,7 +32,6 @@ def exchange_steadily(s: Sparse, codec: Codec, wanted: int, ctx: ExchangeContext
         wires = codec.encode_rows(rows, values, numel, ctx)
     with ctx.phase("exchange"):
         arrived = comm.all_to_all_equal(wires)
-        _use_here(rows)
     with ctx.phase("decode"):
         like = Sparse(rows[0], values[0], numel, padded=True)
         parts = codec.decode_rows(arrived, like, ctx)
@@ -46,17 +42,11 @@ def exchange_steadily(s: Sparse, codec: Codec, wanted: int, ctx: ExchangeContext
         gathered = comm.all_gather_equal(wire)
     with ctx.phase("decode"):
         survivors = codec.decode_rows(gathered, Sparse(indices, sums, numel, padded=True), ctx)
-        ctx.later(survivors[1][:, 0].isnan().any(), ctx.note_bad)
-        mean = place_rows(*survivors, ctx.output(numel, sums), ctx.gradients)
+        mean = ctx.output(numel, sums)
+        ctx.later(place_rows(*survivors, mean, ctx.gradients), ctx.note_bad)
         region = Region(comm.rank, indices, sums, survivors[1][comm.rank])
         delivered = own_shares(rows, codec.sent_values(wires, like), region, mean)
         return Reduced(mean, Sparse(*delivered, numel, ordered=False, padded=True), is_mean=True)
-
-
-def _use_here(tensor: Tensor) -> None:
-    """Keep its memory until the stream is done with it that goes on after an exchange."""
-    if tensor.is_cuda:
-        tensor.record_stream(torch.cuda.current_stream(tensor.device))
 
 
 def _kept(wanted: int, s: Sparse, ranks: int) -> int:

@@ -14,5 +14,8 @@ def place_rows(indices: Tensor, values: Tensor, out: Tensor, divisor: int = 1) -
 
     A list in each row, whose values may lie apart from each other's. An index that is not below
     the number of elements is padding.
+
+    Returned is (0-D, int64) whether some list begins with a NaN, which is how a rank whose gradient
+    was not finite marks it.
     """
     return implementation(reference.place_rows, out.device)(indices, values, out, divisor)
