@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,34 @@ def test_each_recipe_tries_all_learning_rates_and_goes_on_with_its_best() -> Non
     assert timed == [COMPUTE, REFERENCE, "topk"]
 
 
+def test_auto_learns_at_every_rate_and_its_seconds_are_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Lab, "__enter__", lambda lab: lab)
+    monkeypatch.setattr("thinwire.bench.converge.plan.refuse_links", lambda *_: None)
+    monkeypatch.setitem(ENDS, "auto", 2.0)
+    results = ResultFile(None)
+    assert (
+        run(replace(SMALL, recipes=("auto",), rates=("1gbit", "100mbit")), results, Quiet()) == []
+    )
+    learned = [(row["rate"], row["learning_rate"]) for row in results.rows if of_auto(row)]
+    assert learned == [(at, lr) for at in (1000.0, 100.0) for lr in (0.1, 0.2, 0.2)]
+    assert not any("step_seconds" in row for row in results.rows if row["recipe"] == "auto")
+    ours = [row for row in results.rows if "reached" in row and row["recipe"] == "auto"]
+    assert [row["rate"] for row in ours] == [1000.0, 100.0]
+    assert ours[0]["reached"]["half"]["seconds"] == pytest.approx(18.0)  # 9 for 10 steps
+    assert ours[0]["seconds_per_step"] == 0.9 and ours[0]["seconds_are"] != "measured"
+    assert not any("predicted_seconds" in row for row in results.rows)
+
+
+def of_auto(row: dict[str, Any]) -> bool:
+    return row["recipe"] == "auto" and "seed" in row
+
+
 def test_targets_are_two_points_on_the_way_and_the_end_plus_a_deviation() -> None:
     results = ResultFile(None)
     run(SMALL, results, Quiet())
-    ((by_name),) = curves(results.rows).values()
+    ((by_name),) = curves(results.rows, None).values()
     wanted = targets(by_name[REFERENCE])
     assert wanted == {
         "quarter": pytest.approx(5.0),
@@ -131,7 +156,7 @@ def test_a_row_says_when_it_was_there_and_never_is_told() -> None:
 
 def test_a_failure_is_a_row_and_the_others_go_on() -> None:
     results = ResultFile(None)
-    failures = run(replace_recipes("dense", "topk"), results, Quiet())
+    failures = run(replace(SMALL, recipes=("dense", "topk")), results, Quiet())
     errors = [row for row in results.rows if row.get("error")]
     assert len(failures) == 3 and {row["recipe"] for row in errors} == {"dense"}
     assert {row["error"] for row in errors} == {"ValueError: no"}
@@ -139,20 +164,27 @@ def test_a_failure_is_a_row_and_the_others_go_on() -> None:
     assert {row["recipe"] for row in results.rows if "reached" in row} == {REFERENCE, "topk"}
 
 
-def replace_recipes(*names: str) -> Settings:
-    return Settings(**{f: getattr(SMALL, f) for f in SMALL.__slots__} | {"recipes": names})
-
-
 def test_going_on_does_only_what_is_missing_or_failed(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    run(replace_recipes("dense", "topk"), ResultFile(path), Quiet())
+    run(replace(SMALL, recipes=("dense", "topk")), ResultFile(path), Quiet())
     Answering.asked.clear()
-    results = ResultFile(path, rows=kept(path))
-    run(replace_recipes("dense", "topk", "union"), results, Quiet())
+    more = replace(SMALL, recipes=("dense", "topk", "union"))
+    results = ResultFile(path, rows=kept(path, more))
+    run(more, results, Quiet())
     assert {case["recipe"] for case in Answering.asked} == {"dense", "union"}
     summed = [row["recipe"] for row in results.rows if "reached" in row]
     assert summed == [REFERENCE, "topk", "union"]  # once each
     assert json.loads(path.read_text())["rows"] == results.rows
+
+
+def test_going_on_with_other_steps_or_learning_rates_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    run(SMALL, ResultFile(path), Quiet())
+    for changed in ({"steps": 50}, {"learning_rates": (0.1,)}):
+        with pytest.raises(ThinwireError, match=r"results.json: its transformer-tiny had 40 steps"):
+            kept(path, replace(SMALL, **changed))
+    assert len(kept(path, replace(SMALL, models=("resnet-small",), steps=50))) == 9
+    assert kept(tmp_path / "none.json", SMALL) == []
 
 
 def test_an_interrupted_run_is_summed_up_as_far_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +231,6 @@ def test_timed_steps_are_those_after_a_warm_up() -> None:
         ({"models": ("vgg16",)}, "vgg16"),
         ({"optimizers": ("adam",)}, "'adam'"),
         ({"recipes": ("no-such-recipe",)}, "no-such-recipe"),
-        ({"recipes": ("auto",)}, "auto"),
         ({"learning_rates": (0.0,)}, "lr=0"),
         ({"verify": ("topk",)}, "verify"),
         ({"verify": ("union@1gbit",)}, "verify=union@1gbit"),

@@ -24,7 +24,7 @@ from thinwire.results.file import ResultFile
 
 COMMANDS = (
     *("demo", "recipes", "doctor", "plan", "check-plan", "simulate", "lab", "report", "inspect"),
-    *("bench sync", "bench train", "bench kernels", "bench codecs"),
+    *("bench sync", "bench train", "bench converge", "bench kernels", "bench codecs"),
 )
 
 
@@ -125,6 +125,10 @@ def test_lists_on_the_command_line() -> None:
     assert split("dense, topk(0.01, unit=model),,bf16") == (
         "dense",
         "topk(0.01, unit=model)",
+        "bf16",
+    )
+    assert split('{"*norm*": "dense", "*": "topk"}, bf16') == (
+        '{"*norm*": "dense", "*": "topk"}',
         "bf16",
     )
     assert listed("--workers", whole, "4, 8") == (4, 8)

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from thinwire.results.curves import StepTime, best_rate, crossing, curves, label, step_time
+from thinwire.results.curves import (
+    RealTime,
+    StepTime,
+    best_rate,
+    crossing,
+    curves,
+    label,
+    step_time,
+)
 
 SETTING = {
     "model": "m", "optimizer": "adamw", "workers": 4, "device": "cpu", "recipe": "topk",
@@ -43,15 +51,25 @@ def test_a_curve_is_of_the_best_rate_with_its_mean_and_deviation_over_the_seeds(
     rows = [run([5.0, 3.0], lr=0.1), *(run([5.0, 2.0 + seed], seed, 0.3) for seed in (1, 0))]
     failed = run([5.0, 0.0], 2, 0.3, error="no")
     elsewhere = run([5.0, 0.0], 3, 0.3, rate=100.0)
-    ((by_name),) = curves([*rows, failed, elsewhere]).values()
+    ((by_name),) = curves([*rows, failed, elsewhere], 100.0).values()
     curve = by_name["topk(0.01)"]
     assert [r["seed"] for r in curve.runs] == [0, 1] and curve.steps == [0, 10]
     assert curve.means == [5.0, 2.5] and curve.deviations == [0.0, pytest.approx(0.5**0.5)]
     assert curve.sent == [0.0, 100.0]
 
 
+def test_auto_has_a_curve_for_each_rate_with_its_own_seconds() -> None:
+    rows = [run([5.0, 3.0, at / 100], recipe="auto", density=None, rate=at) for at in (100.0, 50.0)]
+    ((by_name),) = curves(rows, 50.0).values()
+    curve = by_name["auto"]
+    assert curve.means == [5.0, 3.0, 0.5] and curve.seconds == [0.0, 1.0, 2.0]
+    time = RealTime(curve)
+    assert (time.seconds, time.sent) == (0.1, 10.0) and time.elapsed(15, None) == 1.5
+    assert time.elapsed(20, None) == 2.0 and curves(rows, 10.0) == {}
+
+
 def test_a_seed_that_diverged_makes_the_mean_unknown() -> None:
-    ((by_name),) = curves([run([5.0, 3.0, 2.0]), run([5.0, None], seed=1)]).values()
+    ((by_name),) = curves([run([5.0, 3.0, 2.0]), run([5.0, None], seed=1)], None).values()
     curve = by_name["topk(0.01)"]
     assert curve.steps == [0, 10] and math.isnan(curve.means[-1])
     assert math.isnan(curve.deviations[-1])

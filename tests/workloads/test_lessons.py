@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from thinwire.workloads.lessons import LESSONS, Tensors, load, make_optimizer, save
-from thinwire.workloads.real import loss_of
+from thinwire.workloads.real import REAL, loss_of
 from thinwire.workloads.shapes import shapes
 
 SIZES = {
@@ -48,6 +48,18 @@ def test_resnet18_has_torchvisions_names_and_shapes_but_for_small_images() -> No
         model = LESSONS["resnet18"].build({"train_labels": torch.arange(1000, device="cpu")})
     known = shapes("resnet18") | {"conv1.weight": (64, 3, 3, 3)}
     assert {name: tuple(p.shape) for name, p in model.named_parameters()} == known
+
+
+@pytest.mark.parametrize("name", sorted(LESSONS.keys() & REAL.keys()))
+def test_what_bench_train_times_is_what_learns(name: str) -> None:
+    lesson, real = LESSONS[name], REAL[name]
+    with torch.device("meta"):
+        learns, timed = lesson.build({}), real.build()
+    assert {n: p.shape for n, p in learns.named_parameters()} == {
+        n: p.shape for n, p in timed.named_parameters()
+    }
+    stream = {"train": torch.arange(10_000) % 256}
+    assert lesson.batch_at(stream, 0, 1, 0)[0].shape == real.batch_at(0, 1, 0)[0].shape
 
 
 @pytest.mark.parametrize("name", SMALL)

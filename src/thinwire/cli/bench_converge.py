@@ -114,7 +114,7 @@ def converge(
         times=tuple(times or ()),
     )
     refuse_impossible(settings)
-    results = ResultFile(json_path, rows=kept(json_path) if resume else ())
+    results = ResultFile(json_path, rows=kept(json_path, settings) if resume else ())
 
     def show(console: Console) -> None:
         for panel in panels([r for r in results.rows if "reached" in r], (*SETTINGS, "rate")):

@@ -18,14 +18,14 @@ _FACTORS = {"k": 1e3, "m": 1e6, "g": 1e9}
 
 
 def split(text: str) -> tuple[str, ...]:
-    """Words between commas; commas within parentheses belong to the word.
+    """Words between commas; commas within parentheses and braces belong to the word.
 
     >>> split("dense, topk(0.01, coo=union(64, 'bf16'))")
     ('dense', "topk(0.01, coo=union(64, 'bf16'))")
     """
     words, depth = [""], 0
     for letter in text:
-        depth += {"(": 1, ")": -1}.get(letter, 0)
+        depth += (letter in "([{") - (letter in ")]}")
         if letter == "," and depth <= 0:
             words.append("")
         else:

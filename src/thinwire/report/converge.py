@@ -55,7 +55,7 @@ def _seconds(row: Row | None) -> str:
         return "never"
     if reached["seconds"] is None:
         return ""
-    computed = "" if row["seconds_are"] == "measured" else "≈ "
+    computed = "≈ " if row["seconds_are"].startswith("computed") else ""
     times = "" if sooner is None else f" ({sooner:.2f} ×)"
     return f"{computed}{_three_digits(reached['seconds'])}{times}"
 

@@ -2,12 +2,13 @@
 
 A run is a row with `points`: lists of `step`, `held_out_loss`, `train_loss`, `seconds` and `bytes`,
 the last two sums since the start. It was run over unshaped links (`rate` is null), unless it is
-there to check the predictions.
+there to check the predictions, or `auto` had to see the links that it chooses for.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
@@ -22,6 +23,11 @@ def label(row: Row) -> str:
     density = row["density"]
     name: str = row["recipe"].replace(" ", "")
     return name if density is None else f"{name}({density:g})"
+
+
+def is_adaptive(recipe: str) -> bool:
+    """Whether it does something else at another rate, and so has a curve for each."""
+    return recipe.partition("(")[0].strip() == "auto"
 
 
 @dataclass(frozen=True)
@@ -56,21 +62,30 @@ class Curve:
     @property
     def sent(self) -> list[float] | None:
         """Bytes per rank since the start, the mean over the seeds; None if nobody counted."""
-        each = [run["points"]["bytes"] for run in self.runs]
-        if any(None in counts for counts in each):
+        if any(None in run["points"]["bytes"] for run in self.runs):
             return None
-        return [fmean(at) for at in zip(*(c[: len(self.steps)] for c in each), strict=True)]
+        return self._mean("bytes")
+
+    @property
+    def seconds(self) -> list[float]:
+        """Since the start, as they were where it ran."""
+        return self._mean("seconds")
+
+    def _mean(self, what: str) -> list[float]:
+        each = (run["points"][what][: len(self.steps)] for run in self.runs)
+        return [fmean(at) for at in zip(*each, strict=True)]
 
 
 def is_run(row: Row) -> bool:
     return "points" in row and "seed" in row
 
 
-def curves(rows: Iterable[Row]) -> dict[Setting, dict[str, Curve]]:
-    """By setting and recipe; without what failed, and without what was run for a check."""
+def curves(rows: Iterable[Row], rate: float | None) -> dict[Setting, dict[str, Curve]]:
+    """By setting and recipe, at a rate; without what failed and what was run for a check."""
     runs: dict[Setting, dict[str, list[Row]]] = {}
     for row in rows:
-        if is_run(row) and row["error"] is None and row["rate"] is None:
+        there = rate if is_run(row) and is_adaptive(row["recipe"]) else None
+        if is_run(row) and row["error"] is None and row["rate"] == there:
             setting = tuple(row[field] for field in SETTING)
             runs.setdefault(setting, {}).setdefault(label(row), []).append(row)
     return {
@@ -136,6 +151,34 @@ class StepTime:
         if sent is not None and self.sent is not None and self.rate is not None:
             seconds += 8 * max(0.0, sent - step * self.sent) / (self.rate * 1e6)
         return seconds
+
+
+@dataclass(frozen=True)
+class RealTime:
+    """What a recipe took that was run at the rate itself, all that it tried there included."""
+
+    curve: Curve
+    source: str = "those of the runs"
+
+    @property
+    def seconds(self) -> float:
+        return self.curve.seconds[-1] / self.curve.steps[-1]
+
+    @property
+    def sent(self) -> float | None:
+        return None if self.curve.sent is None else self.curve.sent[-1] / self.curve.steps[-1]
+
+    def elapsed(self, step: float, sent: float | None) -> float:
+        """Seconds from the start to a step."""
+        return between(self.curve.steps, self.curve.seconds, step)
+
+
+def between(steps: Sequence[int], values: Sequence[float], step: float) -> float:
+    """A value on the line between those at two looks."""
+    for (early, late), (before, after) in zip(pairwise(steps), pairwise(values), strict=True):
+        if early <= step <= late:
+            return before + (after - before) * (step - early) / (late - early)
+    return values[-1]
 
 
 def step_time(times: Iterable[Row], curve: Row, rate: float | None) -> StepTime | None:

@@ -3,8 +3,8 @@
 The way a step goes, and how it is timed, is that of `bench train --device`.
 """
 
-import faulthandler
 import math
+from contextlib import closing
 from functools import partial
 
 import torch
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from thinwire.bench.steps.case import FIRST, Training, Workload
+from thinwire.bench.steps.case import FIRST, Training, Workload, deadline, restart_deadline
 from thinwire.lab.rank_main import Case, Message, ReportStep
 from thinwire.lab.ranks import ignore_step
 from thinwire.workloads.lessons import LESSONS, Lesson, Tensors, load, make_optimizer
@@ -24,23 +24,12 @@ LAST = 0.1  # of the learning rate is left at the end
 
 def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
     """Learn, or be timed; a rank that hangs says where and ends."""
-    if case["what"] == "time":
-        return _one(case, rank, report_step, "measure")
     if case["rehearse"]:  # compiles what would otherwise be compiled in the first steps
-        _one(case | {"steps": FIRST, "every": FIRST}, rank, ignore_step, "learn")
-    return _one(case, rank, report_step, "learn")
-
-
-def _one(case: Case, rank: int, report_step: ReportStep, what: str) -> Message:
-    faulthandler.dump_traceback_later(case["deadline_s"], exit=True, file=2)  # 2: stderr
-    try:
-        training = Learning(case, rank, report_step)
-        try:
-            return training.learn() if what == "learn" else training.measure()
-        finally:
-            training.close()
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+        short = case | {"steps": FIRST, "every": FIRST}
+        with deadline(case), closing(Learning(short, rank, ignore_step)) as rehearsal:
+            rehearsal.learn()
+    with deadline(case), closing(Learning(case, rank, report_step)) as training:
+        return training.measure() if case["what"] == "time" else training.learn()
 
 
 def rate_at(step: int, steps: int) -> float:
@@ -82,7 +71,7 @@ class Learning(Training):
         self.unseen = [part.to(self.device).split(self.lesson.examples) for part in mine]
         points = [{"step": 0, "held_out_loss": self.held_out_loss()}]
         for start in range(0, self.case["steps"], self.case["every"]):
-            faulthandler.dump_traceback_later(self.case["deadline_s"], exit=True, file=2)
+            restart_deadline(self.case)
             points.append(self.stretch(min(self.case["every"], self.case["steps"] - start)))
             if not math.isfinite(points[-1]["held_out_loss"]):
                 break  # on every rank: the loss is theirs together

@@ -16,7 +16,7 @@ from thinwire.lab.links import bits_per_second
 from thinwire.lab.rank_main import Message
 from thinwire.report.converge import REFERENCE
 from thinwire.report.steps import COMPUTE
-from thinwire.results.curves import best_rate, is_run, label, step_time
+from thinwire.results.curves import best_rate, is_adaptive, is_run, label, step_time
 from thinwire.results.file import Row
 from thinwire.workloads.lessons import LESSONS, Optimizer
 
@@ -75,7 +75,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run that learns, over unshaped links; or steps to be timed; or a run to check both."""
+    """A run that learns, over unshaped links; or steps to be timed; or a run to check both.
+
+    `auto` learns at every rate.
+    """
 
     what: What
     workers: int
@@ -97,9 +100,13 @@ class Case:
     def key(self) -> tuple[object, ...]:
         """What a row is told by."""
         name = label({"recipe": self.recipe, "density": self.density})
-        rate = None if self.rate is None else bits_per_second(self.rate) / 1e6
         run = (self.optimizer, self.learning_rate, self.seed) if self.what != "time" else ()
-        return (self.model, self.workers, name, rate, *run)
+        return (self.model, self.workers, name, self.megabits, *run)
+
+    @property
+    def megabits(self) -> float | None:
+        """The rate, as rows have it."""
+        return None if self.rate is None else bits_per_second(self.rate) / 1e6
 
 
 def is_timed(row: Row) -> bool:
@@ -138,7 +145,7 @@ class Book:
             if is_run(row)
             and (row["model"], row["optimizer"], row["workers"], label(row))
             == (case.model, case.optimizer, case.workers, name)
-            and row["rate"] is None
+            and (row["rate"] == case.megabits or not is_adaptive(case.recipe))
             and row["final_loss"] is not None
         ]
         return best_rate(runs) if runs else None
@@ -155,13 +162,17 @@ def _all(settings: Settings, book: Book) -> Iterator[Case]:
     for model in settings.models:
         for optimizer in settings.optimizers:
             for name in settings.names():
-                yield from _runs(settings, book, model, optimizer, name)
+                if not is_adaptive(name):
+                    yield from _runs(settings, book, model, optimizer, name, None)
     for place, rate in enumerate(_fast_first(settings.rates)):
         for model in settings.models:
             for name in ([COMPUTE] if place == 0 else []) + settings.names():
                 case = _case(settings, "time", model, settings.optimizers[0], name, rate)
-                if not _too_slow(settings, book, case):
+                if not is_adaptive(name) and not _too_slow(settings, book, case):
                     yield case
+            for optimizer in settings.optimizers:
+                for name in filter(is_adaptive, settings.names()):
+                    yield from _runs(settings, book, model, optimizer, name, rate)
     for name, rate in settings.checks():
         for model in settings.models:
             case = _case(settings, "verify", model, settings.optimizers[0], name, rate)
@@ -171,10 +182,10 @@ def _all(settings: Settings, book: Book) -> Iterator[Case]:
 
 
 def _runs(
-    settings: Settings, book: Book, model: str, optimizer: Optimizer, name: str
+    settings: Settings, book: Book, model: str, optimizer: Optimizer, name: str, rate: str | None
 ) -> Iterator[Case]:
     """Every learning rate with the first seed, and the best of them with the others."""
-    case = _case(settings, "learn", model, optimizer, name, None)
+    case = _case(settings, "learn", model, optimizer, name, rate)
     for learning_rate in settings.rates_of(model, optimizer):
         yield _with(case, learning_rate, settings.seed)
     best = book.best(case)
@@ -201,7 +212,7 @@ def _too_slow(settings: Settings, book: Book, case: Case) -> bool:
         return False
     setting = {"model": case.model, "workers": case.workers, "device": settings.device}
     setting |= {"recipe": case.recipe, "density": case.density}
-    known = step_time(book.times, setting, bits_per_second(case.rate) / 1e6)
+    known = step_time(book.times, setting, case.megabits)
     return known is not None and known.seconds > settings.longest_step_s
 
 
@@ -218,7 +229,7 @@ def order(case: Case, settings: Settings, data: dict[str, str]) -> Message:
         arguments["warm_up"] = None
     return {
         "what": case.what,
-        "rehearse": case.what == "verify",
+        "rehearse": case.what == "verify" or is_adaptive(case.recipe),
         "model": case.model,
         "data": data[case.model],
         "recipe": case.recipe,
@@ -247,6 +258,20 @@ def steps_to_do(settings: Settings) -> int:
     return (runs + timed) * len(settings.names()) // REPORT_EVERY
 
 
+def refuse_other_run(row: Row, settings: Settings, path: Path) -> None:
+    """One that would be compared with this command's runs, and had other steps or rates."""
+    model, optimizer = row["model"], row["optimizer"]
+    if model not in settings.models or optimizer not in settings.optimizers:
+        return
+    steps, rates = settings.steps_of(model), settings.rates_of(model, optimizer)
+    if row["steps"] != steps or row["learning_rate"] not in rates:
+        here = ", ".join(f"{rate:g}" for rate in rates)
+        raise ThinwireError(
+            f"{path}: its {model} had {row['steps']} steps at lr={row['learning_rate']:g}, this "
+            f"command has {steps} at {here}: give it the same --steps and --lrs, or another file"
+        )
+
+
 def refuse_impossible(settings: Settings) -> None:
     """Before anything is started: a run should not end in its tenth minute for this."""
     for model in settings.models:
@@ -266,10 +291,6 @@ def refuse_impossible(settings: Settings) -> None:
     for learning_rate in settings.learning_rates:
         if not learning_rate > 0:
             raise ThinwireError(f"lr={learning_rate:g} must be above 0")
-    if "auto" in settings.names():
-        raise ThinwireError(
-            "auto chooses by the rate, and curves are run without one: name what it chose"
-        )
     refuse_device(settings.device)
     rates = (*settings.rates, *(rate for _, rate in settings.checks()))
     refuse_links((settings.workers,), settings.nodes, rates)

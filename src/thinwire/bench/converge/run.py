@@ -26,6 +26,7 @@ from thinwire.bench.converge.plan import (
     is_timed,
     order,
     refuse_impossible,
+    refuse_other_run,
 )
 from thinwire.bench.converge.targets import summary, verified
 from thinwire.bench.runner import Answers, Place, measure_cases, setting_of
@@ -43,16 +44,18 @@ TARGET = "thinwire.bench.converge.case:measure"
 LEARNED = ("points", "final_loss", "cores_busy_with_other_work")
 
 
-def kept(path: Path | None) -> list[Row]:
-    """What a run that goes on need not do again: what was measured, without what failed."""
+def kept(path: Path | None, settings: Settings) -> list[Row]:
+    """What a command that goes on need not do again: what was measured, without what failed."""
     if path is None or not path.exists():
         return []
-    rows = read([path]).rows
-    return [
+    rows = [
         {field: value for field, value in row.items() if field != "file"}
-        for row in rows
+        for row in read([path]).rows
         if (is_run(row) or is_timed(row)) and row["error"] is None
     ]
+    for row in filter(is_run, rows):
+        refuse_other_run(row, settings, path)
+    return rows
 
 
 def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:

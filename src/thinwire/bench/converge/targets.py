@@ -1,13 +1,24 @@
 """When each recipe was where bf16 ends, by rate: rows made of rows."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from thinwire.report.converge import FINAL, REFERENCE
-from thinwire.results.curves import SETTING, Curve, StepTime, crossing, curves, is_run, step_time
+from thinwire.results.curves import (
+    SETTING,
+    Curve,
+    RealTime,
+    StepTime,
+    between,
+    crossing,
+    curves,
+    is_adaptive,
+    is_run,
+    step_time,
+)
 from thinwire.results.file import Row
 
+Time = StepTime | RealTime
 ABOUT = ("recipe", "peer", "workers", "nodes", "rate", "density", *SETTING)
 EARLIER = {"quarter": 0.25, "half": 0.5}  # of the reference's steps
 
@@ -29,9 +40,9 @@ def _nearest(steps: Sequence[int], wanted: float) -> int:
 def summary(rows: Sequence[Row], times: Sequence[Row], rates: Sequence[float | None]) -> list[Row]:
     """A row for each recipe and rate, where the reference has a curve."""
     made = []
-    for by_name in curves(rows).values():
-        if REFERENCE in by_name:
-            for rate in rates:
+    for rate in rates:
+        for by_name in curves(rows, rate).values():
+            if REFERENCE in by_name:
                 made += _at_rate(by_name, rows, times, rate)
     return made
 
@@ -43,7 +54,8 @@ def _at_rate(
     wanted = targets(reference)
     made = []
     for curve in by_name.values():
-        time = step_time(times, curve.first, rate)
+        adaptive = is_adaptive(curve.first["recipe"])
+        time = RealTime(curve) if adaptive else step_time(times, curve.first, rate)
         row = _setting(curve, rate) | _ends(curve, reference, _tried(curve, rows)) | _timed(time)
         row["reached"] = {name: _reached(curve, loss, time) for name, loss in wanted.items()}
         row["points"] = _points(curve, time)
@@ -89,7 +101,7 @@ def _ends(curve: Curve, reference: Curve, tried: list[float]) -> Row:
     }
 
 
-def _timed(time: StepTime | None) -> Row:
+def _timed(time: Time | None) -> Row:
     if time is None:
         return {"seconds_per_step": None, "bytes_per_step": None, "seconds_are": None}
     return {
@@ -99,10 +111,12 @@ def _timed(time: StepTime | None) -> Row:
     }
 
 
-def _reached(curve: Curve, target: float, time: StepTime | None) -> dict[str, Any]:
+def _reached(curve: Curve, target: float, time: Time | None) -> dict[str, Any]:
     """Of the mean over the seeds; and how many of them got there on their own."""
     step = crossing(curve.steps, curve.means, target)
-    sent = None if step is None else _sent_by(curve, step)
+    sent = None
+    if step is not None and curve.sent is not None:
+        sent = between(curve.steps, curve.sent, step)
     on_their_own = [
         crossing(curve.steps, losses, target) for losses in zip(*curve.losses, strict=True)
     ]
@@ -115,18 +129,7 @@ def _reached(curve: Curve, target: float, time: StepTime | None) -> dict[str, An
     }
 
 
-def _sent_by(curve: Curve, step: float) -> float | None:
-    """Bytes by a step between two looks."""
-    sent = curve.sent
-    if sent is None:
-        return None
-    for (early, late), (before, after) in zip(pairwise(curve.steps), pairwise(sent), strict=True):
-        if early <= step <= late:
-            return before + (after - before) * (step - early) / (late - early)
-    return sent[0]
-
-
-def _points(curve: Curve, time: StepTime | None) -> dict[str, list[Any]]:
+def _points(curve: Curve, time: Time | None) -> dict[str, list[Any]]:
     """For the figures."""
     sent: list[Any] = curve.sent or [None] * len(curve.steps)
     return {
@@ -146,7 +149,8 @@ def verified(rows: Sequence[Row], times: Sequence[Row]) -> list[Row]:
     """What was run for real beside what would have been predicted of it."""
     made = []
     for row in rows:
-        if is_run(row) and row["rate"] is not None and row["error"] is None:
+        for_a_check = is_run(row) and row["rate"] is not None and not is_adaptive(row["recipe"])
+        if for_a_check and row["error"] is None:
             time = step_time(times, row, row["rate"])
             step, sent = row["points"]["step"][-1], row["points"]["bytes"][-1]
             real = row["points"]["seconds"][-1]

@@ -7,8 +7,8 @@ the first timed step and after the last one.
 import faulthandler
 import gc
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -35,15 +35,22 @@ REPORT_EVERY = 10  # steps
 
 def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
     """One training run; a rank that hangs in it says where and ends."""
-    faulthandler.dump_traceback_later(case["deadline_s"], exit=True, file=2)  # 2: stderr
+    with deadline(case), closing(Training(case, rank, report_step)) as training:
+        return training.measure()
+
+
+@contextmanager
+def deadline(case: Case) -> Iterator[None]:
+    """Whoever takes too long writes where it is, and ends."""
+    restart_deadline(case)
     try:
-        training = Training(case, rank, report_step)
-        try:
-            return training.measure()
-        finally:
-            training.close()
+        yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def restart_deadline(case: Case) -> None:
+    faulthandler.dump_traceback_later(case["deadline_s"], exit=True, file=2)  # 2: stderr
 
 
 class Workload(Protocol):
