@@ -1,4 +1,4 @@
-"""Sparse: some elements, or some rows, of a flat tensor."""
+"""What passes between pieces: some elements, or rows, of a flat tensor; products in it."""
 
 from dataclasses import FrozenInstanceError
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinwire.rng import stream_seed
-from thinwire.types import ExchangeContext, Sparse, TensorSpec, accumulator
+from thinwire.types import ExchangeContext, Matrices, Products, Sparse, TensorSpec, accumulator
 
 
 class Place:
@@ -136,3 +136,22 @@ def test_output_is_new_where_it_does_not_fit(settings):
     assert made.tolist() == [0, 0, 0, 0]
     assert made.dtype == torch.float32
     assert all((given == 1).all() for given in settings.values())
+
+
+def test_products_where_their_matrices_lie():
+    """Two matrices of 2 × 3 with a number between them, and two behind; not where memory begins."""
+    where = Matrices(2, 2, 3, 0, 7)
+    left, right = torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]]), torch.ones(2, 3, 1)
+    products = Products([(where, left, right)], [(6, torch.tensor([9.0])), (13, torch.ones(2))])
+    whole = [1, 1, 1, 2, 2, 2, 9, 3, 3, 3, 4, 4, 4, 1, 1]
+    room = torch.full((18,), 7.0)
+    assert products.write_to(room[2:17]).tolist() == whole
+    assert room[[0, 1, 17]].tolist() == [7, 7, 7]
+    assert products.add_to(room[2:17], alpha=-1).count_nonzero() == 0
+    assert products.add_to(room[2:17]).tolist() == whole
+
+
+def test_products_without_anything_between():
+    where = Matrices(1, 2, 2, 0, 4)
+    products = Products([(where, torch.ones(1, 2, 1), torch.ones(1, 2, 1))])
+    assert products.add_to(products.write_to(torch.zeros(4))).tolist() == [2, 2, 2, 2]

@@ -98,7 +98,7 @@ class Pipeline:
     @property
     def conserves(self) -> bool:
         """Whether law 1 holds: what is not in the update is in some rank's state."""
-        loses_nothing = self._sends_all and self.codec is None
+        loses_nothing = self._sends_all and self.codec is None and not self.collective.keeps_back
         return self.collective.conserves and (self.feedback.conserves or loses_nothing)
 
     @property
@@ -132,12 +132,13 @@ class Pipeline:
 
     def is_steady(self, device: torch.device) -> bool:
         """Whether a step on this device goes from gradient to update without asking the host."""
-        if device.type != "cuda" or self.monitor_xi or not self.collective.is_steady(self.codec):
+        if device.type != "cuda" or self.monitor_xi:
             return False
         if self._sends_all:
             lazy = isinstance(self.feedback, NoFeedback) or self.feedback.adds_lazily
-            return isinstance(self.collective, Dense) and lazy
-        return self.feedback.adds_lazily and self.sparsifier.is_steady(device)
+            return self.collective.whole_is_steady and lazy
+        steady = self.collective.is_steady(self.codec) and self.sparsifier.is_steady(device)
+        return steady and self.feedback.adds_lazily
 
     def to_dict(self) -> dict[str, Any]:
         """A dict that `thinwire.recipe` turns into an equal pipeline; JSON and YAML can hold it."""
@@ -253,9 +254,6 @@ class Pipeline:
             k = exchange.pruned_count(grad.numel(), self.collective.density)
             measured = xi(*watched, reduced.total, k, ctx.comm)
             state["collective"]["xi"] = torch.tensor(measured, dtype=torch.float64)
-        if ctx.steady and not isinstance(prepared.selection, Sparse):
-            assert isinstance(reduced.total, Tensor)
-            ctx.later(reduced.total[:1].isnan().any(), ctx.note_bad)
         with ctx.phase("feedback"):
             mean = mean_of(reduced, grad.numel(), gradients, exchange)
             update = self.feedback.after(prepared.x, reduced, mean, state["feedback"])

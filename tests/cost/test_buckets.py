@@ -29,7 +29,7 @@ def test_a_large_tensor_fills_a_bucket() -> None:
 def test_small_tensors_travel_together_and_dense_at_the_end() -> None:
     shapes = {f"bias.{i}": (10,) for i in range(3)} | {"weight": (MB,)}
     assert units_of(shapes, "tensor", bypass=10)[-1] == PlannedUnit(
-        ("bias.0", "bias.1", "bias.2"), 30, 1.0, bypassed=True
+        ("bias.0", "bias.1", "bias.2"), 30, 1.0, bypassed=True, shapes=((10,),) * 3
     )
 
 

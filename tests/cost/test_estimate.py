@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 SPEED = Speed(read=1e-9, entry=4e-9, call=1e-4)
 
 
-@pytest.mark.parametrize("name", ["dense", "bf16", "topk", "ok-topk", "union", "qsgd", "dgc"])
+@pytest.mark.parametrize("name", ["dense", "bf16", "topk", "ok-topk", "union", "dgc", "powersgd"])
 def test_every_kind_of_work_has_a_curve(name):
     built = recipe(name)
     curves = estimated_costs([built], CPU, SPEED).of(built)

@@ -4,6 +4,8 @@ Bytes are compared with those of real runs in test_exchange.py. Covers cost/patt
 """
 
 import dataclasses
+import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,7 +14,16 @@ from thinwire.auto import Auto
 from thinwire.codec import Pair
 from thinwire.codec.index import RiceIndex
 from thinwire.codec.value import Bf16Value
-from thinwire.collective import Dense, GTopK, OkTopK, SparCML, dense, touched
+from thinwire.collective import (
+    Dense,
+    GTopK,
+    LowRank,
+    OkTopK,
+    SparCML,
+    _factoring,
+    dense,
+    touched,
+)
 from thinwire.collective.gtopk import neighbours
 from thinwire.collective.oktopk import regions, threshold
 from thinwire.collective.oktopk.split import split_and_reduce
@@ -211,6 +222,32 @@ def test_the_model_sends_the_bytes_of_dense_s_wire(
     other = torch.float16 if dtype == "fp32" else torch.float32
     monkeypatch.setitem(dense.WIRE_DTYPES, dtype, other)
     assert both_send() != before
+
+
+@pytest.fixture
+def nothing_planned() -> Iterator[None]:
+    """Plans are kept, and would outlive what they were made by."""
+    _factoring.factoring.cache_clear()
+    yield
+    _factoring.factoring.cache_clear()
+
+
+@pytest.mark.usefixtures("nothing_planned")
+@pytest.mark.parametrize("least_saving", [1, 2, 50])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("shapes", [((30, 40), (30,), (20, 4, 5), (30, 40)), ((7,),), ()])
+def test_the_model_factors_what_the_collective_does(
+    shapes: tuple[tuple[int, ...], ...],
+    dtype: str,
+    least_saving: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_factoring, "LEAST_SAVING", least_saving)
+    comm, n = Alike(4), sum(map(math.prod, shapes)) or 100
+    ctx = dataclasses.replace(context(comm), shapes=shapes)
+    LowRank(2, dtype).exchange(torch.ones(n), None, ctx)
+    load = Load(4, n, n, shapes=shapes)
+    assert comm.stages == list(pattern(LowRank(2, dtype), None, load).stages)
 
 
 @pytest.mark.parametrize("size", [1, *SIZES])

@@ -97,6 +97,14 @@ def test_every_recipe_has_a_prediction_within_its_interval(name, workers):
     assert (made.sent == 0) == (workers == 1)
 
 
+def test_low_rank_is_predicted_from_the_shapes():
+    """Two rings of factors: (1000 + 1000 + 500 + 1000)·r numbers, and the vector."""
+    made = predict(recipe("powersgd", rank=2, unit="model"), SHAPES, 2, NETWORK)
+    assert sum(unit.sent for unit in made.units) == 4 * (2 * 3500 + 1000)
+    half = predict(recipe("powersgd", rank=2, dtype="bf16", unit="model"), SHAPES, 2, NETWORK)
+    assert sum(unit.sent for unit in half.units) == 2 * (2 * 3500 + 1000)
+
+
 def test_the_devices_work_grows_with_what_is_decoded():
     topk = recipe("topk", unit="model", bypass=0)
     curves = {"local": Curve(a=1e-9), "encode": Curve(b=1e-8), "decode": Curve(b=1e-7)}

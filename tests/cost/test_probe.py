@@ -43,7 +43,7 @@ def test_no_cost_is_negative():
     assert min(found.a, found.b, found.c) >= 0
 
 
-@pytest.mark.parametrize("name", ["dense", "topk", "ok-topk", "qsgd", "union"])
+@pytest.mark.parametrize("name", ["dense", "topk", "ok-topk", "qsgd", "union", "powersgd"])
 def test_a_recipe_is_measured_by_kinds_of_work(name):
     ticks = iter(range(10**9))
     curves = measure_curves(recipe(name), CPU, sizes=(1000, 4000), clock=lambda: next(ticks) * 1e-6)

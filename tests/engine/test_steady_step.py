@@ -17,6 +17,8 @@ RECIPES = [
     "union(0.1)",
     "dragonn(0.1)",
     "chunk-topk(0.1)",
+    "powersgd(2)",
+    "powersgd(2, 'bf16')",
 ]
 
 

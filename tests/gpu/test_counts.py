@@ -16,6 +16,8 @@ RECIPES = (
     "ok-topk(0.01)",
     "union(0.01)",
     "union(0.01, dtype='bf16')",
+    "powersgd(4)",
+    "powersgd(4, 'bf16')",
 )
 STEPS = 3
 ON_A_GPU = pytest.mark.skipif(ON_CPU, reason="counts what the GPU's path does")

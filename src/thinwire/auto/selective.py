@@ -59,7 +59,10 @@ class CostChooser(Chooser):
         network = measure_network(self.comm, self.device, self.nodes)
         recipes = list(self.pipelines.values())
         costs = calibrate(self.comm, recipes, self.device, nodes=self.nodes, network=network).costs
-        units = [PlannedUnit(u.names, u.spec.numel, 1.0) for u in self.units.values()]
+        units = [
+            PlannedUnit(u.names, u.spec.numel, 1.0, shapes=u.spec.shapes)
+            for u in self.units.values()
+        ]
         predicted = {
             label: {
                 unit.names[0]: unit_cost(pipeline, unit, self.comm.size, network, costs).seconds

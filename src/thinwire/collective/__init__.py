@@ -3,6 +3,7 @@
 from thinwire.collective.allgather import AllGather as AllGather
 from thinwire.collective.dense import Dense as Dense
 from thinwire.collective.gtopk import GTopK as GTopK
+from thinwire.collective.lowrank import LowRank as LowRank
 from thinwire.collective.oktopk import OkTopK as OkTopK
 from thinwire.collective.omnireduce import OmniReduce as OmniReduce
 from thinwire.collective.sketch import SketchAllReduce as SketchAllReduce
@@ -19,4 +20,5 @@ COLLECTIVES: tuple[type[Collective], ...] = (
     OmniReduce,
     UnionAllReduce,
     SketchAllReduce,
+    LowRank,
 )

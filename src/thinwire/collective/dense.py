@@ -30,6 +30,7 @@ class Dense(Collective):
     dtype: str = "fp32"
 
     takes = "none"
+    whole_is_steady = True
 
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, WIRE_DTYPES)
@@ -60,6 +61,8 @@ class Dense(Collective):
         with ctx.phase("exchange"):
             ctx.comm.all_reduce(wire)
         with ctx.phase("decode"):
+            if ctx.bad is not None:
+                ctx.later(wire[:1].isnan().any(), ctx.note_bad)
             if wire_dtype is None:
                 return Reduced(wire, delivered)
             mean = ctx.output(x.numel(), x, zeroed=False).copy_(wire)

@@ -79,7 +79,7 @@ RECIPES: dict[str, Callable[..., Pipeline]] = {
         methods.dragonn, methods.mstopk, methods.gaussiank, methods.signsgd, methods.terngrad,
         methods.qsgd, methods.topk_dsa, methods.omnireduce, methods.union, methods.s2,
         methods.parallax, methods.gtopk, methods.ok_topk, methods.sketchml, methods.skcompress,
-        methods.deepreduce,
+        methods.deepreduce, methods.powersgd,
     )
 } | {"3lc": methods.three_lc}  # fmt: skip
 

@@ -17,6 +17,7 @@ from thinwire.collective import (
     AllGather,
     Dense,
     GTopK,
+    LowRank,
     OkTopK,
     OmniReduce,
     SketchAllReduce,
@@ -172,6 +173,18 @@ def s2(density: float = 1 / 32, block: int = 64, ratio: float = 0.5, rows: int =
     """
     blocks, codec = BlockTopK(density, block=block), CountSketch(ratio, rows)
     return Pipeline(blocks, codec, SketchAllReduce(block), unit="model")
+
+
+def powersgd(rank: int = 4, dtype: str = "fp32", start: int = 0) -> Pipeline:
+    """PowerSGD: every matrix as two factors of `rank` columns, which allreduce can add.
+
+    `dtype="bf16"` halves the bytes; the first `start` steps are dense.
+    """
+    factors = LowRank(rank, dtype, start)
+    rows = AllGather()
+    return Pipeline(
+        Everything(), None, factors, Residual(), unit="bucket", bypass=0, row_collective=rows
+    )
 
 
 def parallax() -> Pipeline:

@@ -1,6 +1,6 @@
 """Which tensors travel together, and when each is ready: the backward pass as DDP sees it."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -17,6 +17,7 @@ class PlannedUnit:
     numel: int
     ready: float
     bypassed: bool = False  # small tensors, fused and sent dense
+    shapes: tuple[Shape, ...] = ()
 
 
 def units_of(
@@ -41,15 +42,20 @@ def units_of(
     buckets = list(_buckets(sizes, work or sizes))
     mine = sizes if only is None else {name: sizes[name] for name in only}
     waiting = {n: s for n, s in mine.items() if unit == "model" or s <= bypass}
+
+    def planned(names: Sequence[str], ready: float, small: bool = False) -> PlannedUnit:
+        own = tuple(shapes[name] for name in names)
+        return PlannedUnit(tuple(names), sum(map(prod, own)), ready, small, own)
+
     units = []
     for names, ready in buckets:
         now = [name for name in names if name in mine and name not in waiting]
         groups = [[name] for name in now] if unit == "tensor" else [now] if now else []
-        units += [PlannedUnit(tuple(g), sum(sizes[n] for n in g), ready) for g in groups]
+        units += [planned(group, ready) for group in groups]
     for small in (False, True):
         last = [n for n in waiting if (sizes[n] <= bypass) == small]
         if last:
-            units.append(PlannedUnit(tuple(last), sum(sizes[n] for n in last), 1.0, small))
+            units.append(planned(last, 1.0, small))
     return units
 
 

@@ -124,7 +124,8 @@ def _medians(
 ) -> dict[str, float]:
     """Seconds by kind of work, the median over the steps."""
     grad = torch.randn(n, generator=torch.Generator().manual_seed(n)).to(device)
-    state = recipe.init(TensorSpec("calibration", n, grad.dtype, device))
+    shapes = (_square(n),)
+    state = recipe.init(TensorSpec("calibration", n, grad.dtype, device, shapes))
     comm, watch, steady = alone(), Stopwatch(device, clock), recipe.is_steady(device)
     queued: dict[str, Any] = {}
     if steady:  # as the engine does on a GPU: nothing asks the host
@@ -139,6 +140,7 @@ def _medians(
             seed=0,
             comm=comm,
             density=density,
+            shapes=shapes,
             phase=watch.phase,
             **queued,
         )
@@ -148,6 +150,12 @@ def _medians(
         recipe.step(flat, state, ctx)
     taken = watch.read()[1:]
     return {work: median(spent[work] for spent in taken) for work in WORK}
+
+
+def _square(n: int) -> tuple[int, int]:
+    """A matrix of so many elements; of a power of two, one as square as can be."""
+    rows = min(n & -n, 1 << (n.bit_length() - 1) // 2)
+    return rows, n // rows
 
 
 def _forget(number: Tensor, then: Callable[[int], None]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from thinwire.codec import Pair
+from thinwire.collective import LowRank
 from thinwire.cost.curves import Costs, Curve, key_of
 from thinwire.cost.probe import agreed
 from thinwire.feedback import NoFeedback
@@ -68,6 +69,9 @@ def _curves(recipe: Pipeline, speed: Speed) -> dict[str, Curve]:
         return Curve(reads * speed.read, moves * speed.entry, calls * speed.call)
 
     sparsifier, keeps = recipe.sparsifier, not isinstance(recipe.feedback, NoFeedback)
+    if isinstance(recipe.collective, LowRank):  # by each factor once, and to settle and to write
+        factors = {"encode": curve(2, 0, 30), "decode": curve(3, 0, 15)}
+        return {"local": curve(4 if keeps else 1, 0, 1)} | factors
     if isinstance(sparsifier, Everything) and recipe.codec is None:
         rounds = keeps or not recipe.is_plain_sum
         local = curve(4 if keeps else 1, 0, 1)

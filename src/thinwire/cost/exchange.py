@@ -12,7 +12,8 @@ class Load:
 
     `alike` is the share of a rank's selection that is also everyone else's; the rest is chosen
     independently. `width` elements are selected together (blocks). Dense selections have k = n.
-    Over "nccl" all ranks know all sizes, and nobody tells them.
+    Over "nccl" all ranks know all sizes, and nobody tells them. `shapes` are those of the unit's
+    tensors, where they are known.
     """
 
     workers: int
@@ -21,6 +22,7 @@ class Load:
     alike: float = 0.0
     width: int = 1
     backend: str = "gloo"
+    shapes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def dense(self) -> bool:

@@ -23,12 +23,14 @@ from thinwire.collective import (
     AllGather,
     Dense,
     GTopK,
+    LowRank,
     OkTopK,
     OmniReduce,
     SketchAllReduce,
     SparCML,
     UnionAllReduce,
 )
+from thinwire.collective._factoring import factoring
 from thinwire.collective.dense import value_bytes
 from thinwire.collective.gtopk import tree_rounds
 from thinwire.collective.oktopk import Counts
@@ -148,6 +150,17 @@ def _sketch(collective: SketchAllReduce, codec: AnyCodec, load: Load) -> Pattern
     table = 4 * codec.rows * codec.buckets(round(values))
     stages = (*_agreement(load, collective.block), allreduce(load.workers, table))
     return Pattern(stages, load.k, values)
+
+
+@pattern.register
+def _lowrank(collective: LowRank, codec: AnyCodec, load: Load) -> Pattern:
+    """Of tensors whose shapes are not known all is sent, as the collective would."""
+    plan, width = factoring(load.shapes, collective.rank), value_bytes(collective.dtype)
+    if not plan.groups:
+        return _dense(Dense(collective.dtype), codec, load)
+    rows = (plan.left_size + plan.whole_size, plan.right_size)
+    rings = tuple(allreduce(load.workers, width * elements) for elements in rows)
+    return Pattern(rings, load.n, load.n)
 
 
 @pattern.register

@@ -110,14 +110,14 @@ def expected_seconds(
     compute: float,
     overlap: bool = True,
 ) -> float:
-    """As `predict`, the time alone. Units of one size are computed once."""
-    by_size: dict[tuple[int, bool], UnitCost] = {}
+    """As `predict`, the time alone. Units that are alike are computed once."""
+    by_kind: dict[tuple[int, bool, tuple[Shape, ...]], UnitCost] = {}
     paid = []
     for unit in units:
-        key = (unit.numel, unit.bypassed)
-        if key not in by_size:
-            by_size[key] = unit_cost(recipe, unit, workers, network, costs)
-        paid.append(replace(by_size[key], unit=unit))
+        key = (unit.numel, unit.bypassed, unit.shapes)
+        if key not in by_kind:
+            by_kind[key] = unit_cost(recipe, unit, workers, network, costs)
+        paid.append(replace(by_kind[key], unit=unit))
     turns = [*paid, _agreement(workers, network)]
     return step_seconds(turns, compute, several_at_once(recipe, network), overlap)
 
@@ -178,7 +178,7 @@ def unit_cost(
         return UnitCost(unit, unit.numel, 0.0, seconds, sent)
 
     def cost_by(pipeline: Pipeline) -> UnitCost:
-        load = load_of(pipeline, unit.numel, workers, alike)
+        load = replace(load_of(pipeline, unit.numel, workers, alike), shapes=unit.shapes)
         if several_at_once(pipeline, network):
             load = replace(load, backend="nccl")
         seconds, sent, exchange = exchange_cost(pipeline.collective, pipeline.codec, load, network)

@@ -3,22 +3,27 @@
 from torch import Tensor
 
 from thinwire.kernels.settle import settle
-from thinwire.types import Selection, Sparse
+from thinwire.types import Products, Selection, Sparse
 
 
-def add_delivered(delivered: Selection, buffer: Tensor) -> None:
+def add_delivered(delivered: Selection | Products, buffer: Tensor) -> None:
     """Add what was delivered to a buffer, touching nothing else of it."""
-    if isinstance(delivered, Sparse):
-        delivered.add_to(buffer)
-    else:
+    if isinstance(delivered, Tensor):
         buffer.add_(delivered)
+    else:
+        delivered.add_to(buffer)
 
 
-def take_delivered(delivered: Selection, residual: Tensor, velocity: Tensor | None = None) -> None:
+def take_delivered(
+    delivered: Selection | Products, residual: Tensor, velocity: Tensor | None = None
+) -> None:
     """Take what was delivered from the residual; a velocity starts anew where it lay."""
     if isinstance(delivered, Sparse):
         settle(delivered, residual, velocity)
         return
-    residual.sub_(delivered)
+    if isinstance(delivered, Products):
+        delivered.add_to(residual, alpha=-1)
+    else:
+        residual.sub_(delivered)
     if velocity is not None:
         velocity.zero_()

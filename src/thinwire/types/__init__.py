@@ -32,3 +32,5 @@ from thinwire.types.pieces import Feedback as Feedback
 from thinwire.types.pieces import LinearCodec as LinearCodec
 from thinwire.types.pieces import Piece as Piece
 from thinwire.types.pieces import Sparsifier as Sparsifier
+from thinwire.types.products import Matrices as Matrices
+from thinwire.types.products import Products as Products

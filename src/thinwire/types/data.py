@@ -6,13 +6,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from thinwire.types.products import Products
+
 PADDING = 2**63 - 1  # in place of an index: nothing is there, and its value is zero
 
 State = dict[str, Tensor]
 """What a piece remembers of a unit.
 
 A feedback's tensors hold one value per element; a name that begins with "mean_" says that it is
-the same on every rank. What sparsifiers and collectives remember belongs to the whole unit.
+the same on every rank. What sparsifiers and collectives remember belongs to the whole unit; but
+what a collective calls "key/name" belongs to the tensor of that name, wherever that goes.
 """
 
 
@@ -96,7 +99,7 @@ class Reduced:
     """
 
     total: Selection
-    delivered: Selection
+    delivered: Selection | Products
     support: Tensor | None = None
     is_mean: bool = False
 

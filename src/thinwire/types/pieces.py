@@ -176,6 +176,8 @@ class Collective(Piece):
     sends_selection: ClassVar[bool] = False  # as it was made: no partial sums, no regions
     prunes: ClassVar[bool] = False  # to a density, its own or the sparsifier's
     joins: ClassVar[bool] = False  # tensors may share an exchange: each element is on its own
+    keeps_back: ClassVar[bool] = False  # of whole tensors too, for a feedback to keep
+    whole_is_steady: ClassVar[bool] = False  # an exchange of whole tensors asks the host nothing
 
     @property
     def density(self) -> float | None:

@@ -98,16 +98,19 @@ class Unit:
         }
         for piece in ("sparsifier", "collective"):
             for key, value in self.state[piece].items():
-                for name, own in self._by_tensor(piece, value):
+                for name, own in self._by_tensor(piece, key, value):
                     saved[name][f"{piece}/{key}"] = own.clone()
         for key, value in self.state["feedback"].items():
             for name, part in zip(self.names, value.split(self.sizes), strict=True):
                 saved[name][f"feedback/{key}"] = part.clone()
         return saved
 
-    def _by_tensor(self, piece: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Whose a value of a piece's state is: a tensor's own row, or all of it everyone's."""
-        layout = self.spec.layout
+    def _by_tensor(self, piece: str, key: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Whose a value of a piece's state is: one tensor's, row by row theirs, or everyone's."""
+        layout, owner = self.spec.layout, key.partition("/")[2]
+        if owner:
+            yield owner, value
+            return
         if piece != "sparsifier" or layout is None or not layout.each:
             yield from ((name, value) for name in self.names)
             return
@@ -125,13 +128,14 @@ class Unit:
         self.step = int(known[0]["step"])
         for key, value in self.state["sparsifier"].items():
             path = f"sparsifier/{key}"
-            for name, own in self._by_tensor("sparsifier", value):
+            for name, own in self._by_tensor("sparsifier", key, value):
                 if path in saved.get(name, {}):
                     own.copy_(saved[name][path])
-        for path, value in known[0].items():
-            piece, _, key = path.partition("/")
-            if piece == "collective":
-                self.state[piece][key] = value.clone()
+        for one in known:
+            for path, value in one.items():
+                piece, _, key = path.partition("/")
+                if piece == "collective" and (one is known[0] or "/" in key):
+                    self.state[piece][key] = value.clone()
 
     def switch(self, pipeline: Pipeline) -> None:
         """Go on by another pipeline. What waits goes along; thresholds and the like start anew.

@@ -8,7 +8,8 @@ from torch import Tensor
 
 import thinwire as tw
 from support.contracts.cases import DTYPES, Case
-from thinwire.collective import Dense
+from thinwire.collective import Dense, LowRank
+from thinwire.collective._factoring import is_thin
 from thinwire.feedback import Ef21, Momentum
 from thinwire.types import accumulator
 
@@ -63,7 +64,8 @@ def sum_over_ranks(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
 def accumulating_dtype(pipeline: tw.Pipeline, dtype: torch.dtype, numel: int) -> torch.dtype:
     """In which the ranks' contributions are added: 16-bit allreduce adds in 16 bits."""
     collective = pipeline.collective
-    if numel > pipeline.bypass and isinstance(collective, Dense) and collective.dtype in WIRES:
+    rounds = isinstance(collective, Dense | LowRank) and collective.dtype in WIRES
+    if numel > pipeline.bypass and rounds:
         return WIRES[collective.dtype]
     return accumulator(dtype)
 
@@ -78,6 +80,19 @@ def inflow(pipeline: tw.Pipeline, grad: Tensor, old: State) -> list[Tensor]:
         assert pipeline.feedback.clip_norm is None
         brought.append(pipeline.feedback.factor * old["feedback/velocity"].double())
     return brought
+
+
+def terms(pipeline: tw.Pipeline, shape: tuple[int, ...], brought: list[Tensor]) -> Tensor | float:
+    """How large the terms of a low-rank product can be where the product itself is small.
+
+    An element of P̂·qᵀ is a sum over k of P̂[i, k]·q[j, k] and is rounded as these are. P̂ has
+    orthonormal columns and q = Mᵀ·P̂, so that their magnitudes add up to the norm of M's column j
+    at most.
+    """
+    if not isinstance(pipeline.collective, LowRank) or not is_thin(shape, pipeline.collective.rank):
+        return 0.0
+    norms = sum(brought).view(shape[0], -1).norm(dim=0)
+    return norms.expand(shape[0], -1).reshape(-1).clone()
 
 
 def outflow(new: State) -> Tensor | float:
@@ -101,6 +116,7 @@ def conservation_excess(
     brought, kept = inflow(pipeline, grad, old), outflow(new)
     settled = sum_over_ranks(sum(brought) - kept, group)
     magnitudes = sum(part.abs() for part in brought) + abs(kept)
+    magnitudes += terms(pipeline, case.layers[layer].shape, brought)
     moved = sum_over_ranks(magnitudes, group) + size * update.abs()
     # Two roundings for feedback before and two after it, P for the sum, one for the mean; and
     # as many in this test's own float64 sums.
