@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup system demo test test-gpu soak-gpu quick examples lint docs bench bench-converge bench-gpu clean
+.PHONY: setup system demo test test-gpu soak-gpu quick examples lint docs bench bench-converge bench-gpu bench-converge-gpu clean
 
 setup: $(STAMP)
 
@@ -103,9 +103,9 @@ bench: setup
 CONVERGE := torch-dense,torch-powersgd-4,topk,dgc,union
 RESUME ?=
 bench-converge: setup
-	$(BIN)/thinwire bench converge --model transformer-small --optimizer adamw --workers 4 --seeds 3 \
-	  --rates 100mbit,1gbit --recipes $(CONVERGE) --verify topk@100mbit $(RESUME) \
-	  --json $(RESULTS)/converge-cpu.json
+	$(BIN)/thinwire bench converge --model transformer-small --optimizer adamw --workers 2 --seeds 3 \
+	  --steps 200 --lrs 1e-3,3e-3,1e-2 --rates 100mbit,1gbit --recipes $(CONVERGE) --check warn \
+	  --verify topk@100mbit $(RESUME) --json $(RESULTS)/converge-cpu.json
 
 # The GPU's part, with the Python that has CUDA: make bench-gpu PYTHON=python3. What it wrote is drawn where there is
 # matplotlib: thinwire report docs/results/train-gpu.json --sheet docs/results/train-gpu.png \
@@ -115,6 +115,12 @@ bench-gpu:
 	$(GPU) train --device cuda --models gpt2,resnet50 --rates 1gbit,10gbit,25gbit,100gbit --workers 4 \
 	  --steps 100 --warm-up 20 --check warn --json $(RESULTS)/train-gpu.json
 	$(GPU) kernels --device cuda --n 2^27 --density 0.001,0.01 --json $(RESULTS)/kernels-h200.json
+
+# Time to a loss on the GPU: make bench-converge-gpu PYTHON=python3 BUDGET=500 RESUME=--resume, again until it is done.
+BUDGET ?= 1100
+bench-converge-gpu:
+	$(GPU) converge --device cuda --models gpt2,transformer25m --optimizer adamw --workers 4 --seeds 3 --check warn \
+	  --times $(RESULTS)/train-gpu.json --budget-s $(BUDGET) $(RESUME) --json $(RESULTS)/converge-gpu.json
 
 clean:
 	rm -rf .venv build dist docs/_build

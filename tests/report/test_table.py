@@ -26,3 +26,8 @@ def test_columns_choices_and_words() -> None:
         ["c", "100 Mbit/s", "25,600,000", "", "yes", "f.json"],
     ]
     assert re.findall(r'<select data-column="(\d)"', text) == ["0", "1", "5"]
+
+
+def test_of_a_list_the_table_shows_the_ends() -> None:
+    text = table(OTHER, [{"points": {"loss": [5.0, 3.0, 2.0], "one": [1], "none": []}}])
+    assert re.findall(r"<td>(.*?)</td>", text) == ["5 … 2", "1", ""]

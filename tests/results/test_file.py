@@ -49,6 +49,18 @@ def test_a_result_file_is_whole_from_the_start_and_after_every_row(tmp_path: Pat
     assert [p.name for p in path.parent.iterdir()] == ["results.json"]
 
 
+def test_numbers_of_a_list_stand_on_one_line_and_a_run_can_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    points = {"loss": [1.5, float("nan"), 2], "names": ["a", "b"]}
+    row = {"recipe": "topk [\n 1 ]", "points": points}
+    ResultFile(path).add([row])
+    assert '"loss": [1.5, null, 2]' in path.read_text()
+    known = json.loads(path.read_text())["rows"]
+    assert known == [row | {"points": {"loss": [1.5, None, 2], "names": ["a", "b"]}}]
+    more = ResultFile(path, rows=known)
+    assert json.loads(path.read_text())["rows"] == known == more.rows
+
+
 def test_a_file_names_the_commit_and_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

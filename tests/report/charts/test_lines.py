@@ -37,3 +37,15 @@ def test_one_point_and_equal_values_still_draw() -> None:
         axis = Axis("x", log=log)
         (plot,) = line_chart("T", "t", axis, axis, [Line("a", looks(["a"])["a"], [(3.0, 2.0)])])
         assert 'data-recipe="a"' in svg(plot)
+
+
+def test_a_band_lies_around_its_line_and_leaves_out_what_is_not_known() -> None:
+    nan = float("nan")
+    band = [(0.0, 1.0, 2.0), (1.0, 1.0, 2.0), (2.0, nan, nan), (3.0, 0.5, 1.5)]
+    line = Line("a", looks(["a"])["a"], [(at, 1.2) for at, _, _ in band], band)
+    for log, first in ((False, 0.0), (True, 1.0)):
+        (plot,) = line_chart("T", "t", Axis("x", log=log), LOSS, [line])
+        (drawn,) = plot.figure.axes[0].collections
+        box = drawn.get_paths()[0].get_extents()
+        assert (box.x0, box.x1, box.y0, box.y1) == (first, 3.0, 0.5, 2.0)
+        assert svg(plot).count('class="line" data-recipe="a"') == 2

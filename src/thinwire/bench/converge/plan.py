@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from thinwire.bench.limits import refuse_device, refuse_links
 from thinwire.bench.peers import BASELINE
 from thinwire.bench.runner import Device, in_words
+from thinwire.bench.steps.plan import RECIPES as TIMED
 from thinwire.bench.steps.plan import own_density, refuse_recipes, written
 from thinwire.bench.train.hooks import DDP_PEERS
 from thinwire.errors import ThinwireError
@@ -21,10 +22,7 @@ from thinwire.results.file import Row
 from thinwire.workloads.lessons import LESSONS, Optimizer
 
 What = Literal["learn", "time", "verify"]
-RECIPES = (
-    *(BASELINE, "torch-powersgd-1", "torch-powersgd-4", "torch-powersgd-32"),
-    *("topk", "dgc", "dragonn", "ok-topk", "union"),
-)
+RECIPES = (BASELINE, *(name for name in TIMED if not is_adaptive(name)))  # as they are timed
 LOOKS = 20  # at the held-out part, in a run
 REPORT_EVERY = 10  # steps, as the ranks do
 

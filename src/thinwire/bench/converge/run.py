@@ -2,11 +2,12 @@
 
 Rows are of four kinds. A *run* learned over unshaped links: `points` has the held-out loss every so
 many steps, with the training loss since the look before, and bytes and seconds since the start (a
-rank's, looks not counted). *Timed steps* are those of `bench train --device`. From both comes a row
-for each recipe and rate: `reached` says by target after how many steps, seconds and bytes per rank
-the mean over the seeds was there (null: never), `speedup` is over PyTorch's bf16 hook, `final_gap`
-is in nats above its last loss and `gap_allowed` its deviation over the seeds. A run with a `rate`
-was run there from end to end, and the last rows say how far the prediction was off.
+rank's, looks not counted); `data_size` counts the bytes, words or images to train on. *Timed steps*
+are those of `bench train --device`. From both comes a row for each recipe and rate: `reached` says
+by target after how many steps, seconds and bytes per rank the mean over the seeds was there (null:
+never), `speedup` is over PyTorch's bf16 hook, `final_gap` is in nats above its last loss and
+`gap_allowed` its deviation over the seeds. A run with a `rate` was run there from end to end, and
+the last rows say how far the prediction was off.
 """
 
 import tempfile
@@ -117,11 +118,14 @@ class Prepared:
         self._settings = settings
         self.paths = {model: str(folder / f"{model}.npz") for model in settings.models}
         self._parameters: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
         for model, path in self.paths.items():
             lesson = LESSONS[model]
             save(lesson.reader.prepare(self._source(model)), Path(path))
+            data = load(path)
+            self._sizes[model] = len(data["train"])
             with torch.device("meta"):
-                built = lesson.build(load(path))
+                built = lesson.build(data)
             self._parameters[model] = sum(p.numel() for p in built.parameters())
 
     def _source(self, model: str) -> Path | None:
@@ -140,6 +144,7 @@ class Prepared:
             "parameters": self._parameters[case.model],
             "device": self._settings.device,
             "data": self._described(case.model),
+            "data_size": self._sizes[case.model],
             "examples": LESSONS[case.model].examples,
         }
         if case.what == "time":
