@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples"
 SAYS = {
+    "adam.py": "dense would have sent",
     "auto.py": "step  80  loss",
     "checkpoint.py": "equals the one that never stopped: True",
     "ddp.py": "dense would have sent",

@@ -20,7 +20,7 @@ from thinwire.errors import (
     ThinwireError,
     WireFormatError,
 )
-from thinwire.frontends import Handle, compress, sparse_all_reduce
+from thinwire.frontends import Handle, Optimizer, compress, optim, sparse_all_reduce
 from thinwire.pipeline import Pipeline
 from thinwire.schedule import WarmUp
 from thinwire.types import (
@@ -51,6 +51,7 @@ __all__ = [
     "IndexCodec",
     "LinearCodec",
     "NonFiniteError",
+    "Optimizer",
     "Pipeline",
     "RecipeError",
     "Reduced",
@@ -64,6 +65,7 @@ __all__ = [
     "WarmUp",
     "WireFormatError",
     "compress",
+    "optim",
     "recipe",
     "recipes",
     "register",

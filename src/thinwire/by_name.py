@@ -66,6 +66,14 @@ class ByName(Pipeline):
             )
         return self.rules[found][1]
 
+    def split(self, names: Iterable[str]) -> list[tuple[Pipeline, list[str]]]:
+        """These tensors by their recipes, each in order."""
+        groups: dict[int, tuple[Pipeline, list[str]]] = {}
+        for name in names:
+            recipe = self.of_tensor(name)
+            groups.setdefault(id(recipe), (recipe, []))[1].append(name)
+        return list(groups.values())
+
     def names_by_pattern(self, names: Iterable[str]) -> dict[str, list[str]]:
         """Which of these tensors each pattern gets: none, where those before it match them all."""
         patterns = tuple(pattern for pattern, _ in self.rules)

@@ -118,11 +118,8 @@ class Pipeline:
 
     def split(self, names: Iterable[str]) -> "list[tuple[Pipeline, list[str]]]":
         """These tensors by their recipes, each in order."""
-        groups: dict[int, tuple[Pipeline, list[str]]] = {}
-        for name in names:
-            recipe = self.of_tensor(name)
-            groups.setdefault(id(recipe), (recipe, []))[1].append(name)
-        return list(groups.values())
+        all_names = list(names)
+        return [(self, all_names)] if all_names else []
 
     @property
     def joins(self) -> bool:
@@ -198,12 +195,13 @@ class Pipeline:
         """
         clears = grad.device.type == "cpu" or (ctx.steady and not self._sends_all)
         clear = clears and _holds_update(grad) and not self._watches(ctx)
+        feedback = self.feedback.at(ctx.step)
         with ctx.phase("select"):
-            lazy = self.feedback.lazy_sum(grad, state["feedback"], clear, ctx.bad)
+            lazy = feedback.lazy_sum(grad, state["feedback"], clear, ctx.bad)
             if lazy is not None:
                 return self._select(lazy, clear, state, ctx)
         with ctx.phase("feedback"):
-            x = self.feedback.before(grad, state["feedback"])
+            x = feedback.before(grad, state["feedback"])
             x = x.to(accumulator(grad.dtype))
         with ctx.phase("select"):
             return self._select(LazySum(x), False, state, ctx)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from support.feedback import gradients, spec, top
+from thinwire.errors import RecipeError
 from thinwire.feedback import Ef21
 from thinwire.types import Reduced
 
@@ -62,3 +63,26 @@ def test_half_precision_gradients_are_estimated_in_float32(dtype):
     x = feedback.before(torch.ones(3, dtype=dtype), state)
     assert x.dtype == torch.float32
     assert {value.dtype for value in state.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("momentum", [0.5, 0.9])
+def test_with_momentum_the_estimate_follows_the_average(momentum):
+    """EF21-SGDM, Algorithm 1, one number at a time: v ← (1-η)·v + η·g; c = C(v - estimate)."""
+    feedback = Ef21(momentum)
+    states = [feedback.init(spec(30, torch.float64)) for _ in range(3)]
+    average, estimate = torch.zeros(2, 3, 30, dtype=torch.float64)
+    for step in range(6):
+        grads = gradients(3, 30, seed=step, dtype=torch.float64)
+        updates = one_step(feedback, states, grads, k=3)
+        for i, grad in enumerate(grads):
+            average[i] = momentum * average[i] + (1 - momentum) * grad
+            estimate[i] += top(average[i] - estimate[i], 3).to_dense()
+            torch.testing.assert_close(states[i]["average"], average[i])
+            torch.testing.assert_close(states[i]["estimate"], estimate[i])
+        torch.testing.assert_close(updates[0], estimate.mean(0))
+
+
+def test_without_momentum_no_average_is_kept():
+    assert Ef21().init(spec(3)).keys() == {"estimate", "mean_estimate"}
+    with pytest.raises(RecipeError, match=r"momentum=1\.0"):
+        Ef21(momentum=1.0)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from support.feedback import alone, gradients, spec, top
+from thinwire.errors import RecipeError
 from thinwire.feedback import NoFeedback, Residual
 
 
@@ -75,3 +76,38 @@ def test_no_feedback_keeps_nothing():
     assert feedback.after(grad, reduced, mean, state) is mean
     assert state == {}
     assert not feedback.conserves
+
+
+@pytest.mark.parametrize(("decay", "reset_every"), [(0.9, 0), (1.0, 3), (0.5, 2), (0.0, 0)])
+def test_what_is_forgotten_is_what_the_settings_say(decay, reset_every):
+    feedback = Residual(decay, reset_every)
+    state, expected = feedback.init(spec(50, torch.float64)), torch.zeros(50, dtype=torch.float64)
+    for step, grad in enumerate(gradients(8, 50, dtype=torch.float64)):
+        expected = expected * (0 if reset_every and step % reset_every == 0 else decay) + grad
+        x = feedback.at(step).before(grad, state)
+        torch.testing.assert_close(x, expected, rtol=1e-14, atol=1e-14)
+        sent = top(x, 5)
+        feedback.at(step).after(x, *alone(sent), state)
+        expected[sent.indices] = 0
+    assert not feedback.conserves
+
+
+def test_without_decay_and_reset_nothing_is_forgotten():
+    assert Residual().conserves
+    assert Residual().at(1000) is Residual().at(0) or Residual().at(1000) == Residual()
+    assert Residual().forgets({"residual": torch.ones(3)}) is None
+
+
+def test_how_much_a_step_forgets():
+    state = {"residual": torch.tensor([-2.0, 4.0])}
+    assert Residual(decay=0.9).forgets(state).tolist() == pytest.approx([0.2, 0.4])
+    assert Residual(reset_every=4).forgets(state).tolist() == pytest.approx([0.5, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [({"decay": 1.1}, "decay=1.1"), ({"decay": -0.1}, "decay"), ({"reset_every": -1}, "reset_e")],
+)
+def test_refuses(settings, says):
+    with pytest.raises(RecipeError, match=says):
+        Residual(**settings)

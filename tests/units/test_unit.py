@@ -116,3 +116,16 @@ def test_another_pipeline_takes_over_what_waits() -> None:
     assert unit.state["feedback"]["residual"].tolist() == [3, 3]
     unit.switch(tw.recipe("dense"))
     assert unit.state["feedback"] == {}
+
+
+def test_what_a_step_forgets_by_tensor():
+    sync = tw.Synchronizer(tw.recipe("topk(0.25) | raw | allgather | residual(0.9)", bypass=0))
+    sync.average_all({"a": torch.tensor([8.0, 1.0, -2.0, 3.0]), "b": torch.tensor([1.0, 9.0] * 4)})
+    rows = sync.stats()["tensors"]
+    assert rows["a"]["forgotten"] == pytest.approx(0.1 * 6)
+    assert rows["b"]["forgotten"] == pytest.approx(0.1 * (4 + 18))
+    sync.close()
+    keeps_all = tw.Synchronizer("topk")
+    keeps_all.average("a", torch.ones(3000))
+    assert "forgotten" not in keeps_all.stats()["tensors"]["a"]
+    keeps_all.close()

@@ -26,9 +26,12 @@ def dense_pipeline(feedback: Feedback) -> Pipeline:
     """How a tensor travels that a recipe with this feedback does not compress.
 
     Momentum that the recipe takes over from the optimiser goes on without masking: since all of it
-    is delivered, that is momentum SGD. Nothing else waits, and so there is nothing to keep.
+    is delivered, that is momentum SGD. Adam's steps are made before the exchange as of all other
+    tensors. Nothing else waits, and so there is nothing to keep.
     """
-    kept = replace(feedback, masking=False) if isinstance(feedback, Momentum) else NoFeedback()
+    if isinstance(feedback, Momentum):
+        feedback = replace(feedback, masking=False)
+    kept = feedback if feedback.is_step or isinstance(feedback, Momentum) else NoFeedback()
     return Pipeline(Everything(), None, Dense(), kept, unit="bucket", bypass=0)
 
 

@@ -47,24 +47,28 @@ def restore(
         if one["version"] != STATE_VERSION:
             raise RecipeError(f"state version {one['version']}, expected {STATE_VERSION}")
     first = states[0]
-    tensors = _merged(first, mine, comm.size)
+    tensors = _merged(states, mine, comm.size)
     return Restored(first["seed"], dict(first.get("choice", {})), tensors)
 
 
 def _merged(
-    template: Mapping[str, Any], states: Sequence[Mapping[str, Any]], size: int
+    everyone: Sequence[Mapping[str, Any]], states: Sequence[Mapping[str, Any]], size: int
 ) -> dict[str, SavedState]:
     """One rank's state out of several old ranks': per element it is their sum, zero of none.
 
     What belongs to the unit or, as keys that begin with "mean_", is the same on every rank, is
-    taken as it is; a mean over P ranks becomes one over the new number.
+    taken as it is; a mean over P ranks becomes one over the new number. Of keys that begin with
+    "average_" every rank gets the mean over all.
     """
-    merged: dict[str, SavedState] = {}
+    template, merged = everyone[0], dict[str, SavedState]()
     for name, first in template["tensors"].items():
         merged[name] = {}
         for key, value in first.items():
             if key.startswith("feedback/mean_"):
                 merged[name][key] = value * (template["world"] / size)
+            elif key.startswith("feedback/average_") and len(everyone) != size:
+                parts = [s["tensors"][name][key] for s in everyone if key in s["tensors"][name]]
+                merged[name][key] = torch.stack(parts).mean(0)
             elif key.startswith("feedback/"):
                 parts = [s["tensors"][name][key] for s in states if key in s["tensors"][name]]
                 merged[name][key] = sum(parts, torch.zeros_like(value))

@@ -96,10 +96,10 @@ class Roster:
     def scale_state(self, factor: float) -> None:
         """Follow a change of the loss scale: what waits is in the old scale's units."""
         for unit in self.units.values():
-            for piece in ("feedback", "sparsifier"):
-                for value in unit.state[piece].values():
-                    if value.is_floating_point():
-                        value.mul_(factor)
+            unit.pipeline.feedback.rescale(unit.state["feedback"], factor)
+            for value in unit.state["sparsifier"].values():
+                if value.is_floating_point():
+                    value.mul_(factor)
 
     def stats(self) -> dict[str, Any]:
         """Costs so far: `total`, and `tensors` by name."""
@@ -112,6 +112,8 @@ class Roster:
             if "xi" in unit.state["collective"]:
                 xi = float(unit.state["collective"]["xi"])
                 tensors |= {name: tensors[name] | {"xi": xi} for name in unit.names}
+            for name, lost in unit.forgets().items():
+                tensors[name] = tensors[name] | {"forgotten": lost}
         return {"total": total_cost(costs.values()).row(), "tensors": tensors}
 
     def dissolved(self) -> dict[str, SavedState]:

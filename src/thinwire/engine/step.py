@@ -143,7 +143,9 @@ class StepRunner:
             ctx = unit.context(self.seed, nodes.between)
             prepared = unit.pipeline.prepare(summed, unit.state, ctx)
             selection = prepared.selection
-            unit.pipeline.complete(prepared, summed, unit.state, ctx, gradients=self.comm.size)
+            # A node's step is one, however many gradients it was made from.
+            count = nodes.between.size if unit.pipeline.feedback.is_step else self.comm.size
+            unit.pipeline.complete(prepared, summed, unit.state, ctx, gradients=count)
         with unit.meter.phase("inside"):
             nodes.hand_out(summed)
         if summed is not flat:

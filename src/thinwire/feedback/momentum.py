@@ -1,6 +1,7 @@
 """Momentum correction (DGC, sections 3.1 and 3.2), DRAGONN's error feedback."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ class Momentum(Feedback):
     masking: bool = True
     clip_norm: float | None = None
 
-    conserves = True
+    conserves: ClassVar[bool] = True
 
     @property
     def adds_lazily(self) -> bool:

@@ -3,5 +3,6 @@
 from thinwire.frontends.ddp import compress
 from thinwire.frontends.functional import sparse_all_reduce
 from thinwire.frontends.handle import Handle
+from thinwire.frontends.optimizer import Optimizer, optim
 
-__all__ = ["Handle", "compress", "sparse_all_reduce"]
+__all__ = ["Handle", "Optimizer", "compress", "optim", "sparse_all_reduce"]

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from thinwire import cookbook
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
+from thinwire.errors import RecipeError
 from thinwire.frontends.handle import Handle, named
 from thinwire.pipeline import Pipeline
 
@@ -34,17 +35,17 @@ def compress(
     which is then the default; otherwise NaN and Inf raise). `node_size` and `timeout` are as in
     `Synchronizer`.
     """
-    ddp = getattr(model, "_orig_mod", model)  # torch.compile(DDP(...)) wraps once more
-    if not isinstance(ddp, DistributedDataParallel):
-        raise TypeError(
-            f"compress() takes a DistributedDataParallel model, not {type(model).__name__}; "
-            "wrap it first, or use thinwire.Synchronizer without DDP"
-        )
+    ddp = ddp_of(model, "compress")
     if nonfinite is None:
         nonfinite = "raise" if grad_scaler is None else "propagate"
     pipeline = cookbook.recipe(recipe)
     for name in named(ddp):
-        pipeline.of_tensor(name)  # refuses what no pattern matches, before the first step
+        feedback = pipeline.of_tensor(name).feedback  # refuses what no pattern matches
+        if grad_scaler is not None and feedback.is_step:
+            raise RecipeError(
+                f"{feedback!r} makes steps of gradients, which a GradScaler would divide by the "
+                "loss scale: train in bfloat16 without one"
+            )
     sync = Synchronizer(
         pipeline,
         ddp.process_group,
@@ -56,3 +57,14 @@ def compress(
     handle = Handle(ddp, sync, grad_scaler)
     ddp.register_comm_hook(None, handle._hook)
     return handle
+
+
+def ddp_of(model: torch.nn.Module, caller: str) -> DistributedDataParallel:
+    """The DDP model that was meant."""
+    ddp = getattr(model, "_orig_mod", model)  # torch.compile(DDP(...)) wraps once more
+    if not isinstance(ddp, DistributedDataParallel):
+        raise TypeError(
+            f"{caller}() takes a DistributedDataParallel model, not {type(model).__name__}; "
+            "wrap it first, or use thinwire.Synchronizer without DDP"
+        )
+    return ddp

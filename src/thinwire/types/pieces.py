@@ -210,7 +210,25 @@ class Feedback(Piece):
 
     __slots__ = ()
 
-    conserves: ClassVar[bool] = False  # nothing is ever lost (law 1)
+    is_step: ClassVar[bool] = False  # the update is an optimiser's step, not a gradient
+
+    @property
+    def conserves(self) -> bool:
+        """Whether nothing is ever lost (law 1)."""
+        return False
+
+    def at(self, step: int) -> "Feedback":
+        """The same with the settings of one step, counted from 0, where these change by time."""
+        return self
+
+    def forgets(self, state: State) -> Tensor | None:
+        """How much of each element a step forgets at present, on average; None where nothing is."""
+        return None
+
+    def rescale(self, state: State, factor: float) -> None:
+        """Follow a change of the loss scale: what waits is in the old scale's units."""
+        for value in state.values():
+            value.mul_(factor)
 
     @property
     def adds_lazily(self) -> bool:

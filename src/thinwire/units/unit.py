@@ -233,6 +233,17 @@ class Unit:
         self.step += 1
         self.whole = not self._left_out
 
+    def forgets(self) -> dict[str, float]:
+        """What a step forgets of each tensor at present, as the sum of magnitudes; where it does.
+
+        Waits for the device.
+        """
+        lost = self.pipeline.feedback.forgets(self.state["feedback"]) if self.keeps_state else None
+        if lost is None:
+            return {}
+        parts = zip(self.names, lost.split(self.sizes), strict=True)
+        return {name: float(part.sum()) for name, part in parts}
+
     def costs(self) -> dict[str, Cost]:
         """What each tensor has cost since the unit was assembled."""
         return dict(zip(self.names, self.meter.costs(), strict=True))

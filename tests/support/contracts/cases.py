@@ -34,6 +34,12 @@ MIXTURES = (
     "topk(0.1) | bloom('leftmost', 0.05)+bf16 | sparcml | residual",
     "block(0.25, 16) | bloom('p0', 0.1)+raw | omnireduce(16) | residual",
     "everything | none | lowrank(2, 'bf16') | residual",
+    "topk(0.1) | raw | allgather | ef21(0.9)",
+    "topk(0.1) | raw+bf16 | gtopk | residual(0.9, reset_every=2)",
+    "block(0.25, 16) | none | union(16) | momentum",
+    "topk(0.1) | raw | ok-topk | momentum(0.5, masking=False)",
+    "topk(0.1) | raw+bf16 | allgather | adam(workers=3)",
+    "block(0.25, 16) | none | union(16) | adam(0.5, 0.9)",
 )
 
 

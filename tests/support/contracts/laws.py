@@ -10,7 +10,7 @@ import thinwire as tw
 from support.contracts.cases import DTYPES, Case
 from thinwire.collective import Dense, LowRank
 from thinwire.collective._factoring import is_thin
-from thinwire.feedback import Ef21, Momentum
+from thinwire.feedback import Adam, Ef21, Momentum, Residual
 from thinwire.types import accumulator
 
 WIRES = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -70,12 +70,19 @@ def accumulating_dtype(pipeline: tw.Pipeline, dtype: torch.dtype, numel: int) ->
     return accumulator(dtype)
 
 
-def inflow(pipeline: tw.Pipeline, grad: Tensor, old: State) -> list[Tensor]:
-    """What a rank brings to the step, as summands: its gradient, and what waited."""
-    waiting = old.get("feedback/residual")
+def inflow(pipeline: tw.Pipeline, grad: Tensor, old: State, dtype: torch.dtype) -> list[Tensor]:
+    """What a rank brings to the step, as summands: its gradient, and what waited.
+
+    A feedback that makes steps of gradients brings its step. What decays is less by then.
+    """
+    waiting, step = old.get("feedback/residual"), int(old.get("step", 0))
+    if isinstance(pipeline.feedback, Adam):
+        grad = own_step(pipeline.feedback, grad.to(accumulator(dtype)), old, step)
     if waiting is None:
         return [grad]
     brought = [grad, waiting.double()]
+    if isinstance(pipeline.feedback, Residual):
+        brought[1] *= pipeline.feedback.at(step).decay
     if isinstance(pipeline.feedback, Momentum):
         assert pipeline.feedback.clip_norm is None
         brought.append(pipeline.feedback.factor * old["feedback/velocity"].double())
@@ -93,6 +100,23 @@ def terms(pipeline: tw.Pipeline, shape: tuple[int, ...], brought: list[Tensor]) 
         return 0.0
     norms = sum(brought).view(shape[0], -1).norm(dim=0)
     return norms.expand(shape[0], -1).reshape(-1).clone()
+
+
+def own_step(adam: Adam, grad: Tensor, old: State, step: int) -> Tensor:
+    """What `adam` makes of this gradient: tests/feedback/test_adam.py says what that must be."""
+    state = adam.init(tw.TensorSpec("", grad.numel(), grad.dtype, grad.device))
+    state |= {
+        key: old[f"feedback/{key}"].clone()
+        for key in state
+        if f"feedback/{key}" in old and key != "residual"
+    }
+    return adam.at(step).before(grad, state).double()
+
+
+def counts_all(pipeline: tw.Pipeline) -> bool:
+    """Whether what is not in the update is in some rank's state, or known to be forgotten."""
+    decays = isinstance(pipeline.feedback, Residual) and pipeline.collective.conserves
+    return pipeline.conserves or decays
 
 
 def outflow(new: State) -> Tensor | float:
@@ -113,7 +137,7 @@ def conservation_excess(
 ) -> float:
     """The largest |Σ (inflow - outflow) - P·update|, elementwise, over what rounding allows."""
     dtype = DTYPES[case.layers[layer].dtype]
-    brought, kept = inflow(pipeline, grad, old), outflow(new)
+    brought, kept = inflow(pipeline, grad, old, dtype), outflow(new)
     settled = sum_over_ranks(sum(brought) - kept, group)
     magnitudes = sum(part.abs() for part in brought) + abs(kept)
     magnitudes += terms(pipeline, case.layers[layer].shape, brought)

@@ -63,7 +63,7 @@ def train(
         excess = []
         for i, name in enumerate(case.names()):
             update = updates[name].double().reshape(-1)
-            if pipeline.conserves or before[name].numel() <= pipeline.bypass:
+            if laws.counts_all(pipeline) or before[name].numel() <= pipeline.bypass:
                 gap = laws.conservation_excess(
                     case, pipeline, i, before[name], update, old.get(name, {}), new[name],
                     group, size,
