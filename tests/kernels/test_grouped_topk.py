@@ -11,7 +11,7 @@ from support.implementations import HAS_GPU, Case, awkward, bits, cases, normal
 from thinwire.errors import RecipeError
 from thinwire.kernels import _threads, grouped_topk, use
 from thinwire.kernels.addend import Addend
-from thinwire.kernels.grouped_topk import Chosen, Groups
+from thinwire.kernels.grouped_topk import Chosen, Groups, numba
 
 everywhere = pytest.mark.parametrize("case", cases("grouped_topk"))
 select = grouped_topk.grouped_topk
@@ -157,6 +157,17 @@ def test_nothing_at_all(case: Case) -> None:
     for groups in (Groups((), ()), Groups((), (0, 0))):
         guess = torch.ones(len(groups.counts))
         check(case.run(select, normal(0), groups, guess), normal(0), groups, guess)
+
+
+@pytest.mark.parametrize("wrong", [[0], [1], [0, 2], [3]])
+def test_a_large_group_that_looks_again_takes_nothing_from_the_others(wrong: list[int]) -> None:
+    large = numba.LARGE + 1000
+    groups = apart([4096, large, 3000, large + 7], [41, 3200, 30, 1000])
+    x = normal(groups.numel)
+    guess = torch.tensor(expected(x, groups)[1]) * 0.9
+    guess[wrong] = 1e-3  # far more than there is room for
+    with use("numba"):
+        check(select(x, groups, guess), x, groups, guess)
 
 
 def test_large_groups_on_several_threads() -> None:

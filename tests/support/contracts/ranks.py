@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+from torch.distributed import distributed_c10d as c10d
 
 import thinwire as tw
 from support.contracts import laws
@@ -33,14 +34,17 @@ def open_sync(case: Case, group: Any, **settings: Any) -> tw.Synchronizer:
     return tw.Synchronizer(case.pipeline(), group, seed=case.seed, timeout=timeout, **settings)
 
 
-_shared: list[tuple[Any, GroupCommunicator]] = []  # the latest group's
+_shared: list[GroupCommunicator] = []
 
 
 def shared_communicator(group: Any, timeout: timedelta) -> GroupCommunicator:
-    """One for all synchronizers of a group: to make one takes NCCL half a second."""
-    if not _shared or _shared[0][0] is not group:
-        _shared[:] = [(group, GroupCommunicator(group, timeout))]
-    return _shared[0][1]
+    """One for all synchronizers of a run: to make one takes NCCL half a second.
+
+    The cluster destroys all groups between two runs.
+    """
+    if not _shared or _shared[0]._meta_group not in c10d._world.pg_map:
+        _shared[:] = [GroupCommunicator(group, timeout)]
+    return _shared[0]
 
 
 def train(

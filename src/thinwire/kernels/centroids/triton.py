@@ -46,7 +46,8 @@ def _find(
         total = row_sums(tl.where(mine, share, 0), in_group, ROWS, LANES)
         mean = total / tl.maximum(tl.sum(mine.to(tl.int32), axis=1), 1).to(tl.float64)
         mean = tl.minimum(tl.maximum(mean, -1.0), 1.0) * by
-        mean = tl.where(finite, mean, float("nan")).to(centroids.dtype.element_ty) + 0.0
+        # After the cast, which would make another NaN of it than the CPU has.
+        mean = tl.where(finite, mean.to(centroids.dtype.element_ty) + 0.0, float("nan"))
         tl.store(centroids + number * 4 + which, mean, mask=number < all_groups)
 
 

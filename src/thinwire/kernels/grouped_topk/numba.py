@@ -181,17 +181,22 @@ def grouped_topk(x: Tensor, groups: Groups, guess: Tensor, addend: Addend | None
     listed, found, begins, passed = _candidates(x, planned, guess, addend)
     kth = np.full(guess.numel(), np.inf, source.dtype)
     picked, its_values = np.empty(groups.total, np.int64), np.empty(groups.total, source.dtype)
-    for group in planned.others:
-        own = slice(begins[group], begins[group] + min(passed[group], planned.rooms[group]))
-        candidates = Found(listed[own], found[own], torch.tensor(passed[group]))
-        chosen = slice(planned.offsets[group], planned.offsets[group + 1])
-        picked[chosen], its_values[chosen], kth[group] = _of_large(candidates, x, groups, group)
     bits = f"u{source.itemsize}"
     _choose(
         source.view(bits), listed.numpy(), view(found).view(bits), begins, passed, planned.small,
         planned.counts, planned.sizes, planned.rooms, planned.firsts, planned.offsets, picked,
         its_values.view(bits), kth.view(bits),
     )  # fmt: skip
+    chosen_by: dict[int, Largest | None] = {}
+    for group in planned.others:
+        own = slice(begins[group], begins[group] + min(passed[group], planned.rooms[group]))
+        candidates = Found(listed[own], found[own], torch.tensor(passed[group]))
+        chosen_by[group] = among(candidates, groups.counts[group])
+    # Last of all those whose guess did not hold: they list anew, in the same memory.
+    for group, chosen in chosen_by.items():
+        place = slice(planned.offsets[group], planned.offsets[group + 1])
+        largest = chosen or _among_all(x, groups, group)
+        picked[place], its_values[place], kth[group] = largest
     indices, values = torch.empty(groups.total, dtype=torch.int64), x.new_empty(groups.total)
     _assemble(
         source, planned.runs, planned.counts, planned.sizes, planned.offsets, picked,
@@ -235,14 +240,11 @@ def _candidates(
     return indices, torch.cat([each[1] for each in lists]), begins, passed
 
 
-def _of_large(candidates: Found, x: Tensor, groups: Groups, group: int) -> Largest:
-    """What a group chooses, and its k-th magnitude."""
-    k = groups.counts[group]
+def _among_all(x: Tensor, groups: Groups, group: int) -> Largest:
+    """What a large group chooses from all of its elements, and its k-th magnitude."""
     runs = [(start, end) for start, end, whose in groups.runs if whose == group]
-    if chosen := among(candidates, k):
-        return chosen
     own = x[slice(*runs[0])] if len(runs) == 1 else torch.cat([x[slice(*run)] for run in runs])
-    places, values, kth = by_sample(own, k)
+    places, values, kth = by_sample(own, groups.counts[group])
     starts, lengths = (np.array(each) for each in zip(*((s, e - s) for s, e in runs), strict=True))
     before = np.cumsum(lengths) - lengths  # of the group's own, those in the runs before
     run = np.searchsorted(before, places.numpy(), side="right") - 1
