@@ -5,7 +5,7 @@ gradient ─ feedback.before ─ sparsifier.select ─ collective.exchange(codec
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from thinwire.codec import CountSketch, Pair
 from thinwire.collective import AllGather, Dense
-from thinwire.collective._run import mean_of, run_exchange
+from thinwire.collective._run import in_16_bits, mean_of, mean_of_gradients, run_exchange
 from thinwire.collective.oktopk.xi import xi
 from thinwire.errors import RecipeError
 from thinwire.feedback import NoFeedback, Residual
@@ -189,22 +189,20 @@ class Pipeline:
         """The part before the network: accumulate and select. `grad` is flat.
 
         In one pass, where the feedback can wait with adding up and the sparsifier can add as it
-        looks; the time is then the selection's. Zeros are left in `grad` where the update will be
-        written. On the CPU they cost next to nothing while its memory is in the cache, and a
-        quarter of the step later on; on a device nothing waits for them yet.
+        looks. Zeros are left in `grad` where the update will be written: on the CPU they cost next
+        to nothing while it is in the cache; on a device nothing waits for them yet.
         """
         clears = grad.device.type == "cpu" or (ctx.steady and not self._sends_all)
         clear = clears and _holds_update(grad) and not self._watches(ctx)
         feedback = self.feedback.at(ctx.step)
-        with ctx.phase("select"):
-            lazy = feedback.lazy_sum(grad, state["feedback"], clear, ctx.bad)
-            if lazy is not None:
-                return self._select(lazy, clear, state, ctx)
+        kept = in_16_bits(grad) if feedback.wants_mean else None
         with ctx.phase("feedback"):
-            x = feedback.before(grad, state["feedback"])
-            x = x.to(accumulator(grad.dtype))
+            x = feedback.lazy_sum(grad, state["feedback"], clear, ctx.bad)
+            if x is None:
+                dense = feedback.before(grad, state["feedback"])
+                x, clear = LazySum(dense.to(accumulator(grad.dtype))), False
         with ctx.phase("select"):
-            return self._select(LazySum(x), False, state, ctx)
+            return replace(self._select(x, clear, state, ctx), gradient=kept)
 
     def _select(
         self, x: LazySum, cleared: bool, state: PipelineState, ctx: StepContext
@@ -257,6 +255,9 @@ class Pipeline:
             update = self.feedback.after(prepared.x, reduced, mean, state["feedback"])
             if update.data_ptr() != grad.data_ptr():
                 grad.copy_(update)
+        if prepared.gradient is not None:
+            mean = mean_of_gradients(prepared.gradient, gradients, ctx, prepared.x.dtype)
+            self.feedback.at(ctx.step).learn(mean, state["feedback"])
         return grad
 
     def sum_once(self, x: Selection, ctx: StepContext) -> Selection:
@@ -302,12 +303,13 @@ class Pipeline:
 class Prepared:
     """What waits for its turn on the network: where it was selected from, and what.
 
-    `cleared`: the gradient's memory holds zeros by now.
+    `cleared`: the gradient's memory holds zeros by now. `gradient`: what else is to be averaged.
     """
 
     x: Tensor
     selection: Selection
     cleared: bool = False
+    gradient: Tensor | None = None
 
 
 def _holds_update(grad: Tensor) -> bool:

@@ -20,6 +20,7 @@ RECIPES = [
     "powersgd(2)",
     "powersgd(2, 'bf16')",
     "topk(0.1) | raw | allgather | adam(workers=4)",
+    "topk(0.1) | raw | allgather | adam(refresh=2)",
     "topk(0.1) | raw | allgather | residual(0.9, reset_every=2)",
     "block(0.1, 16) | none | union(16) | momentum",
 ]

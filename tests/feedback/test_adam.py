@@ -135,9 +135,63 @@ def test_another_loss_scale_changes_no_step():
         before = now
 
 
+def test_a_refresh_averages_the_squares_of_the_mean():
+    """All of the first ones alike, then those that β₂ has forgotten fade, but ten are left."""
+    feedback = Adam(0.9, 0.95, refresh=4)
+    state, squares = feedback.init(spec(20, torch.float64)), []
+    for step, mean in enumerate(gradients(40, 20, dtype=torch.float64)):
+        now = feedback.at(step)
+        assert now.wants_mean == (step < 4 or step % 4 == 0)
+        if not now.wants_mean:
+            continue
+        now.learn(mean, state)
+        squares.append(mean.square())
+        if len(squares) <= 10:
+            expected = sum(squares) / len(squares)
+        else:
+            expected = 0.9 * expected + 0.1 * squares[-1]
+        torch.testing.assert_close(state["mean_square"], expected)
+    assert len(squares) == 13
+    assert not Adam().at(0).wants_mean
+
+
+@pytest.mark.parametrize(("betas", "largest"), [((0.9, 0.95), 1.0), ((0.9, 0.999), 10**0.5)])
+def test_between_refreshes_no_step_is_larger_than_adams_own_could_be(betas, largest):
+    """Also where v knows nothing yet: the first step is the sign, as Adam's is."""
+    grad = torch.tensor([1e-6, -3.0, 0.0])
+    for step, bound in ((0, 1.0), (100_000, largest)):
+        feedback = Adam(*betas, refresh=10)
+        x = feedback.at(step).before(grad, feedback.init(spec(3)))
+        torch.testing.assert_close(x, torch.tensor([bound, -bound, 0.0]))
+
+
+def test_with_a_refresh_the_squares_are_of_all_ranks_mean(cluster):
+    for gap, same in cluster.run(squares_of_three_ranks, 3):
+        assert gap < 0.03  # 16 bits
+        assert same
+
+
+def squares_of_three_ranks(group, rank, size):
+    sync = tw.Synchronizer(
+        tw.recipe("everything | raw+sign | allgather | adam(refresh=5)", bypass=0), group
+    )
+    expected = torch.zeros(500)
+    for step in range(4):
+        draws = [torch.Generator().manual_seed(10 * step + other) for other in range(size)]
+        grads = [torch.randn(500, generator=draw) for draw in draws]
+        expected += (sum(grads) / size).square() / 4
+        sync.average("w", grads[rank])
+    squares = sync.state_dict()["tensors"]["w"]["feedback/mean_square"]
+    everyone = sync.comm.all_gather(squares)
+    sync.close()
+    gap = (squares - expected).abs().max() / expected.mean()
+    return float(gap), all(torch.equal(squares, other) for other in everyone)
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
+        ({"refresh": -1}, "refresh=-1"),
         ({"beta1": 1.0}, "beta1=1.0"),
         ({"beta2": -0.1}, "beta2=-0.1"),
         ({"eps": 0.0}, "eps=0.0"),

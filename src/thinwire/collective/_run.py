@@ -1,9 +1,18 @@
 """Around an exchange: errors that say which one broke off, and the mean of what it brought."""
 
+import torch
 from torch import Tensor
 
 from thinwire.errors import exchange_named
-from thinwire.types import AnyCodec, Collective, ExchangeContext, Reduced, Selection, Sparse
+from thinwire.types import (
+    AnyCodec,
+    Collective,
+    ExchangeContext,
+    Reduced,
+    Selection,
+    Sparse,
+    StepContext,
+)
 
 _SCATTER_COST = 200  # an indexed element costs as much as so many in a row (25.6 M floats, CPU)
 
@@ -32,3 +41,14 @@ def mean_of(reduced: Reduced, numel: int, gradients: int, ctx: ExchangeContext) 
     # Indices may repeat; all repeats write the same quotient.
     total[reduced.support] = total[reduced.support] / gradients
     return total
+
+
+def in_16_bits(grad: Tensor) -> Tensor:
+    """A copy of a gradient to be averaged; what is not finite counts as zero."""
+    return grad.to(torch.bfloat16, copy=True).nan_to_num_(0.0, 0.0, 0.0)
+
+
+def mean_of_gradients(own: Tensor, gradients: int, ctx: StepContext, dtype: torch.dtype) -> Tensor:
+    """The mean over all ranks of what `in_16_bits` kept; the same bits on every rank."""
+    with ctx.phase("exchange"):
+        return ctx.comm.all_reduce(own).to(dtype).div_(gradients)

@@ -22,7 +22,10 @@ from thinwire.feedback import Adam, Momentum, Residual
 from thinwire.frontends.ddp import compress, ddp_of
 from thinwire.frontends.handle import Handle, named
 from thinwire.pipeline import Pipeline
+from thinwire.sparsify import Everything
 from thinwire.types import Feedback
+
+REFRESH = 10  # steps; of every element something is sent in each
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -117,6 +120,8 @@ def optim(
     optimizer: torch.optim.Optimizer,
     model: torch.nn.Module,
     recipe: Pipeline | str | Mapping[str, Any],
+    *,
+    refresh: int | None = None,
     **settings: Any,
 ) -> Optimizer:
     """Exchange the gradients of a DDP model by a recipe that the optimiser takes part in.
@@ -125,8 +130,13 @@ def optim(
 
     The training loop stays as it is. Where the recipe keeps a residual, the moments of `Adam` and
     `AdamW`, and the momentum of `SGD`, move before the selection, by the feedbacks `adam` and
-    `momentum`; other tensors are stepped by the optimiser as ever. `settings` are those of
-    `compress`. After `backward()` the gradients of such tensors are steps: do not clip them.
+    `momentum`; other tensors are stepped by the optimiser as ever.
+
+    `refresh` is that of the feedback `adam`: every so many steps the gradients themselves are
+    averaged, in 16 bits, for Adam's second moment. By default every 10 where the recipe sends
+    something of every element, as `signsgd` does, and never behind a selection, beside which it
+    would be most of what is sent. `settings` are those of `compress`. After `backward()` the
+    gradients of such tensors are steps: do not clip them.
     """
     ddp = ddp_of(model, "optim")
     pipeline = cookbook.recipe(recipe)
@@ -140,7 +150,7 @@ def optim(
         own = pipeline.of_tensor(name)
         feedback = feedbacks.get(parameter)
         if feedback is not None and isinstance(own.feedback, Residual | Momentum | Adam):
-            taken[parameter] = _in_place_of(own.feedback, feedback)
+            taken[parameter] = _in_place_of(own, feedback, refresh)
             own = dataclasses.replace(own, feedback=taken[parameter])
         rules.append((escape(name), own))
     alike = all(own == rules[0][1] for _, own in rules)
@@ -148,11 +158,18 @@ def optim(
     return Optimizer(optimizer, handle, taken)
 
 
-def _in_place_of(own: Feedback, feedback: Feedback) -> Feedback:
-    """The optimiser's moments; a recipe's own settings of momentum stay."""
+def _in_place_of(recipe: Pipeline, feedback: Feedback, refresh: int | None) -> Feedback:
+    """The optimiser's moments; what the recipe's own feedback says beside them stays."""
+    own = recipe.feedback
     if isinstance(own, Momentum) and isinstance(feedback, Momentum):
         return dataclasses.replace(own, factor=feedback.factor)
-    return feedback
+    if not isinstance(feedback, Adam):
+        return feedback
+    if refresh is None and isinstance(own, Adam):
+        refresh = own.refresh
+    if refresh is None:
+        refresh = REFRESH if isinstance(recipe.sparsifier, Everything) else 0
+    return dataclasses.replace(feedback, refresh=refresh)
 
 
 def _feedbacks(optimizer: torch.optim.Optimizer, workers: int) -> dict[Tensor, Feedback]:

@@ -225,6 +225,17 @@ class Feedback(Piece):
         """How much of each element a step forgets at present, on average; None where nothing is."""
         return None
 
+    @property
+    def wants_mean(self) -> bool:
+        """Whether a step must also bring the mean of the gradients themselves, for `learn`.
+
+        That is a dense allreduce in 16 bits more.
+        """
+        return False
+
+    def learn(self, mean: Tensor, state: State) -> None:
+        """The mean of all ranks' gradients, where it was wanted, after the rest of the step."""
+
     def rescale(self, state: State, factor: float) -> None:
         """Follow a change of the loss scale: what waits is in the old scale's units."""
         for value in state.values():

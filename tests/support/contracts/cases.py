@@ -40,6 +40,7 @@ MIXTURES = (
     "topk(0.1) | raw | ok-topk | momentum(0.5, masking=False)",
     "topk(0.1) | raw+bf16 | allgather | adam(workers=3)",
     "block(0.25, 16) | none | union(16) | adam(0.5, 0.9)",
+    "everything | raw+sign | allgather | adam(refresh=2)",
 )
 
 
