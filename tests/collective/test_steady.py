@@ -8,11 +8,11 @@ import torch
 from thinwire.codec import Pair
 from thinwire.codec.index import Chunk12Index, RegionalIndex
 from thinwire.codec.value import Bf16Value, Centroid2Value
-from thinwire.collective import AllGather, OkTopK, UnionAllReduce
+from thinwire.collective import AllGather, CltK, Micro, OkTopK, UnionAllReduce
 from thinwire.comm import GroupCommunicator
 from thinwire.cost.exchange import Load
 from thinwire.cost.patterns import pattern
-from thinwire.sparsify import BlockTopK, ChunkTopK, HashedSlots, TopK
+from thinwire.sparsify import BlockTopK, ChunkTopK, HashedSlots, PartitionTopK, TopK
 from thinwire.types import ExchangeContext, Sparse, TensorSpec
 
 HALF = Pair(RegionalIndex(), Bf16Value())
@@ -27,6 +27,12 @@ WAYS = {
     "ok-topk": (TopK(0.05), OkTopK(), Pair()),
     "ok-topk 16 bits": (TopK(0.05), OkTopK(), HALF),
     "ok-topk 2 bits": (TopK(0.05), OkTopK(), TWO),
+    "clt-k": (TopK(0.05), CltK(), None),
+    "clt-k of hashed": (HashedSlots(0.05), CltK(), None),
+    "clt-k bf16": (TopK(0.05), CltK("bf16"), None),
+    "micro": (PartitionTopK(0.05), Micro(), None),
+    "micro of all": (TopK(0.05), Micro(), None),
+    "micro bf16": (PartitionTopK(0.05), Micro("bf16"), None),
     "union": (BlockTopK(0.05, block=16), UnionAllReduce(16), None),
     "union bf16": (BlockTopK(0.05, block=16), UnionAllReduce(16, "bf16"), None),
 }
@@ -71,7 +77,7 @@ def test_nothing_is_lost_and_replicas_agree(cluster, name, ranks):
         assert not any(noted)
         assert mean[0].count_nonzero() > 0
         # The backend adds in the wire's dtype, and nobody is charged for that rounding.
-        rounds = WAYS[name][1] == UnionAllReduce(16, "bf16")
+        rounds = "bf16" in name
         most = max(float(x.abs().max()) for x in before)
         bound = 2.0**-8 * ranks * most if rounds else 1e-4
         torch.testing.assert_close(sum(before), ranks * mean[0] + sum(after), rtol=0, atol=bound)

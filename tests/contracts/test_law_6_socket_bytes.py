@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from thinwire.bench.sockets import socket_bytes
 from thinwire.codec import Pair
-from thinwire.collective import AllGather, GTopK, OkTopK
+from thinwire.collective import AllGather, CltK, GTopK, Micro, OkTopK, SparDL, Zen
 from thinwire.comm import GroupCommunicator
 from thinwire.cookbook.registry import pieces
 from thinwire.types import ExchangeContext, Sparse
@@ -110,6 +110,49 @@ def test_oktopk_moves_6k_words_whatever_the_number_of_ranks(cluster, size):
         formula = 6 * k * (size - 1) / size * WORD
         for way in (0, 1):
             assert most(results, 1, way) <= formula + messages + histograms + BARRIERS, case
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+def test_cltk_moves_k_indices_and_the_ring_s_share_of_k_values(cluster, size):
+    """k of each whatever P is; down a tree its root sends log P times."""
+    ring = 2 * K * (size - 1) / size * WORD
+    rounds = math.ceil(math.log2(size))
+    around = 2 * size * PER_MESSAGE + BARRIERS
+    for case, results in each_case(cluster, size, CltK(), 1):
+        assert most(results, 0, 1) <= ring + K * WORD + around, case
+        assert most(results, 0, 0) <= ring + rounds * K * WORD + around, case
+        assert most(results, 0, 1) >= ring
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+def test_micro_moves_the_lists_and_the_ring_s_share_of_their_union(cluster, size):
+    """Lists of k, here as long as those of others: with `partition` they are a P-th of it."""
+    for case, results in each_case(cluster, size, Micro(), 1):
+        union = torch.unique(torch.cat([selection(case, r, size) for r in range(size)])).numel()
+        ring = 2 * union * (size - 1) / size * WORD
+        lists = (size - 1) * K * WORD / 2  # 16 bits each, and less
+        for way in (0, 1):
+            moved = most(results, 0, way)
+            assert ring <= moved <= ring + lists + 3 * size * PER_MESSAGE + BARRIERS, case
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+def test_zen_moves_k_pairs_there_and_a_bitmap_and_the_union_back(cluster, size):
+    """Owners are within 1.1 of the mean, wherever the elements are; n/32 words of bitmaps."""
+    for case, results in each_case(cluster, size, Zen(), 1):
+        union = torch.unique(torch.cat([selection(case, r, size) for r in range(size)])).numel()
+        there = 2 * 1.1 * K * (size - 1) / size * WORD
+        back = (N / 32 + 1.1 * union) * (size - 1) / size * WORD
+        for way in (0, 1):
+            assert most(results, 0, way) <= there + back + 2 * size * PER_MESSAGE + BARRIERS, case
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+def test_spardl_moves_4k_words_whatever_the_number_of_ranks(cluster, size):
+    formula = 4 * (K + size) * (size - 1) / size * WORD  # of each block k is rounded
+    for case, results in each_case(cluster, size, SparDL(K / N), 1):
+        for way in (0, 1):
+            assert most(results, 0, way) <= formula + 2 * size * PER_MESSAGE + BARRIERS, case
 
 
 def coded_bytes(group, rank, size, codec):

@@ -1,6 +1,6 @@
 """Cost models send as many bytes as real exchanges do, and reduce to the papers' equations.
 
-Covers cost/network.py, cost/wire_size.py.
+Covers cost/network.py, cost/shared_support.py, cost/wire_size.py.
 """
 
 from dataclasses import replace
@@ -14,13 +14,17 @@ from thinwire.codec import Pair
 from thinwire.codec.sketch import CountSketch
 from thinwire.collective import (
     AllGather,
+    CltK,
     Dense,
     GTopK,
+    Micro,
     OkTopK,
     OmniReduce,
     SketchAllReduce,
     SparCML,
+    SparDL,
     UnionAllReduce,
+    Zen,
 )
 from thinwire.cookbook.registry import pieces
 from thinwire.cost.exchange import Load
@@ -33,7 +37,8 @@ K = N // 100
 RARELY = 10**6  # steps: what Ok-Topk's evaluations send is shared out over so many
 OK_TOPK = OkTopK(K / N, boundary_interval=RARELY, threshold_interval=RARELY)
 RAW = Pair()
-# Tolerances; OmniReduce's blocks are few, so that there is sampling error.
+# Tolerances; OmniReduce's blocks are few, and who owns which of Zen's elements is
+# drawn, so that there is sampling error.
 SMALL = Pair(pieces("index")["rice"](), pieces("value")["bf16"]())
 CASES = {
     "dense": (Dense(), None, 1, 0.001),
@@ -51,6 +56,12 @@ CASES = {
     "omnireduce": (OmniReduce(256), RAW, 256, 0.1),
     "union": (UnionAllReduce(64), None, 64, 0.05),
     "union of elements": (UnionAllReduce(64), None, 1, 0.05),
+    "clt-k": (CltK(), None, 1, 0.005),
+    "clt-k bf16": (CltK("bf16"), None, 1, 0.005),
+    "micro": (Micro(), None, 1, 0.005),
+    "zen": (Zen(), RAW, 1, 0.03),
+    "zen rice+bf16": (Zen(), SMALL, 1, 0.03),
+    "spardl": (SparDL(K / N), RAW, 1, 0.03),
     "sketch": (SketchAllReduce(64), CountSketch(), 64, 0.05),
 }
 

@@ -24,7 +24,7 @@ from thinwire.collective import (
     dense,
     touched,
 )
-from thinwire.collective.gtopk import neighbours
+from thinwire.collective._tree import neighbours
 from thinwire.collective.oktopk import regions, threshold
 from thinwire.collective.oktopk.split import split_and_reduce
 from thinwire.collective.touched import LISTS_FROM, agree

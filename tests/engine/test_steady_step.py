@@ -23,6 +23,8 @@ RECIPES = [
     "topk(0.1) | raw | allgather | adam(refresh=2)",
     "topk(0.1) | raw | allgather | residual(0.9, reset_every=2)",
     "block(0.1, 16) | none | union(16) | momentum",
+    "clt-k(0.1)",
+    "micro(0.1)",
 ]
 
 

@@ -21,6 +21,7 @@ from thinwire.sparsify import (
     HashedSlots,
     MultiStage,
     Nonzero,
+    PartitionTopK,
     RandomK,
     ReusedThreshold,
     SampledThreshold,
@@ -48,6 +49,11 @@ def _of_each_chunk(count: int, k: int, n: int) -> bool:
     return chunks <= count <= n and abs(count - k) <= chunks + 1
 
 
+def _of_one_in_four(count: int, k: int, n: int) -> bool:
+    # One of four ranks, whose partition may be empty; k of the longest one is rounded.
+    return 0 <= count <= -(-n // 4) and (abs(4 * count - k) <= 6 or n < 4)
+
+
 BUILD: dict[str, Callable[[float], Sparsifier]] = {
     "everything": lambda density: Everything(),
     "nonzero": lambda density: Nonzero(),
@@ -59,6 +65,7 @@ BUILD: dict[str, Callable[[float], Sparsifier]] = {
     "multistage": MultiStage,
     "random": RandomK,
     "block": lambda density: BlockTopK(density, block=8),
+    "partition": PartitionTopK,
     "chunks": lambda density: ChunkTopK.of_density(density, chunk=64),
 }
 COUNT_IS_RIGHT = {
@@ -72,6 +79,7 @@ COUNT_IS_RIGHT = {
     "multistage": _exactly,
     "random": _exactly,
     "block": _whole_blocks,
+    "partition": _of_one_in_four,
     "chunks": _of_each_chunk,
 }
 SPARSE = [name for name in BUILD if name not in ("everything", "nonzero")]  # by a density

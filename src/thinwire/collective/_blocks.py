@@ -1,9 +1,14 @@
 """A flat tensor cut into blocks, of which the last may be short; on the wire it is filled up."""
 
-import torch
+from dataclasses import replace
 
+import torch
+from torch import Tensor
+
+from thinwire.collective.dense import Dense
+from thinwire.kernels.blocks import block_elements, gather_blocks, scatter_blocks
 from thinwire.kernels.merge import nonzero
-from thinwire.types import ExchangeContext, Selection, Sparse
+from thinwire.types import ExchangeContext, Reduced, Selection, Sparse
 
 
 def block_count(numel: int, block: int) -> int:
@@ -45,3 +50,21 @@ def total_of(rows: Sparse, numel: int, ctx: ExchangeContext) -> Selection:
     if inner < rows.count:
         total[whole * rows.width :] = rows.values[-1, : numel - whole * rows.width]
     return total
+
+
+def sum_blocks(
+    source: Tensor, blocks: Tensor, block: int, dtype: str, ctx: ExchangeContext
+) -> Reduced:
+    """The mean of all that the ranks have in these blocks, among which there may be padding."""
+    numel = source.numel()
+    with ctx.phase("encode"):
+        values = gather_blocks(source, blocks, block)
+    reduced = Dense(dtype).exchange(values, None, replace(ctx, out=None))
+    assert isinstance(reduced.total, Tensor) and isinstance(reduced.delivered, Tensor)
+    with ctx.phase("decode"):
+        mean = reduced.total if reduced.is_mean else reduced.total.div_(ctx.gradients)
+        out = ctx.output(numel, mean)
+        indices = block_elements(blocks, block, numel)
+        padded = ctx.steady or numel % block > 0
+        delivered = Sparse(indices, reduced.delivered, numel, padded=padded)
+        return Reduced(scatter_blocks(mean, blocks, block, out), delivered, is_mean=True)

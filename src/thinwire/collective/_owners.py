@@ -35,14 +35,7 @@ def reduce_by_owner(
     and give it to all (an allgather). An owner does not round its own contribution, only the sum.
     """
     comm, me = ctx.comm, ctx.comm.rank
-    others = [r for r in range(comm.size) if r != me]
-    with ctx.phase("encode"):
-        wires = {r: codec.encode(parts[r], ctx) for r in others}
-    with ctx.phase("exchange"):
-        arrived = comm.exchange_sized(wires, others, _device(parts[me]))
-    with ctx.phase("decode"):
-        everyones = {r: codec.decode(wire, ctx) for r, wire in arrived.items()} | {me: parts[me]}
-        total = add_up([everyones[r] for r in range(comm.size)])
+    total, wires = collect_by_owner(parts, add_up, codec, ctx)
     with ctx.phase("encode"):
         total, wire = encode(total, codec, ctx)
     with ctx.phase("exchange"):
@@ -52,6 +45,21 @@ def reduce_by_owner(
         meant, sent = {**dict(enumerate(parts)), me: total}, {**wires, me: wire}
         lost = [lost_on(sent[r], meant[r], codec, ctx) for r in range(comm.size)]
     return totals, lost
+
+
+def collect_by_owner(
+    parts: Sequence[Selection], add_up: AddUp, codec: Codec, ctx: ExchangeContext
+) -> tuple[Selection, dict[int, Tensor]]:
+    """The sum over the ranks of the part that is this rank's, and what it sent of the others'."""
+    comm, me = ctx.comm, ctx.comm.rank
+    others = [r for r in range(comm.size) if r != me]
+    with ctx.phase("encode"):
+        wires = {r: codec.encode(parts[r], ctx) for r in others}
+    with ctx.phase("exchange"):
+        arrived = comm.exchange_sized(wires, others, _device(parts[me]))
+    with ctx.phase("decode"):
+        everyones = {r: codec.decode(wire, ctx) for r, wire in arrived.items()} | {me: parts[me]}
+        return add_up([everyones[r] for r in range(comm.size)]), wires
 
 
 def lost_on(wire: Tensor, meant: Selection, codec: Codec, ctx: ExchangeContext) -> Sparse:

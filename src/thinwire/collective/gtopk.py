@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from thinwire.collective._owners import delivered_of, lost_on
+from thinwire.collective._tree import hand_down, neighbours
 from thinwire.errors import RecipeError
 from thinwire.kernels.merge import merge_topk, split_top
 from thinwire.settings import check_density
@@ -67,7 +68,7 @@ class GTopK(Collective):
             with ctx.phase("encode"):
                 wire = codec.encode(held, ctx)
         with ctx.phase("exchange"):
-            wire = _descend(wire, ctx)
+            wire = hand_down(wire, ctx)
         with ctx.phase("decode"):
             total = _decode(codec, wire, ctx)
             if ctx.comm.rank == 0:
@@ -98,32 +99,6 @@ def _climb(own: Sparse, k: int, codec: Codec, ctx: ExchangeContext) -> tuple[Spa
         with ctx.phase("decode"):
             lost.append(lost_on(wire, held, codec, ctx))
     return held, lost
-
-
-def _descend(wire: Tensor, ctx: ExchangeContext) -> Tensor:
-    """Down the tree: the root's bytes, passed on as they are, the largest subtree first."""
-    parent, children = neighbours(ctx.comm.rank, ctx.comm.size)
-    if parent is not None:
-        wire = _receive(parent, wire.device, ctx)
-    for child in reversed(children):
-        ctx.comm.exchange_sized({child: wire}, (), wire.device)
-    return wire
-
-
-def tree_rounds(size: int) -> int:
-    """In how many rounds partial sums reach the root of a tree of `size` ranks: ⌈log2 P⌉."""
-    return (size - 1).bit_length()
-
-
-def neighbours(rank: int, size: int) -> tuple[int | None, list[int]]:
-    """A rank's parent in the binomial tree of `size` ranks, and its children, nearest first."""
-    children: list[int] = []
-    for distance in (1 << hop for hop in range(tree_rounds(size))):
-        if rank & distance:
-            return rank - distance, children
-        if rank + distance < size:
-            children.append(rank + distance)
-    return None, children
 
 
 def _receive(source: int, device: torch.device, ctx: ExchangeContext) -> Tensor:

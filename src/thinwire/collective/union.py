@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from thinwire.collective._blocks import block_count, total_of
+from thinwire.collective._blocks import block_count, sum_blocks, total_of
 from thinwire.collective.dense import Dense
 from thinwire.collective.touched import agree, bits_of, union_of
-from thinwire.kernels.blocks import block_elements, gather_blocks, scatter_blocks
 from thinwire.settings import check_integer
 from thinwire.types import AnyCodec, Collective, ExchangeContext, Reduced, Selection, Sparse
 
@@ -59,7 +58,7 @@ class UnionAllReduce(Collective):
             return self._exchange_steady(s, ctx.source, ctx)
         union = agree(s, self.block, ctx)
         if ctx.source is not None:
-            return self._exchange_blocks(ctx.source, union.blocks, ctx)
+            return sum_blocks(ctx.source, union.blocks, self.block, self.dtype, ctx)
         with ctx.phase("encode"):
             values = union.placed.to_dense()
         # A sum and no mean: it is divided with what is around it.
@@ -88,7 +87,7 @@ class UnionAllReduce(Collective):
             slot = torch.where((touched > 0) & (place <= room), place - 1, room)
             blocks = slot.new_full((room + 1,), everything)
             blocks.scatter_(0, slot, torch.arange(everything, device=slot.device))
-        return self._exchange_blocks(source, blocks[:room], ctx)
+        return sum_blocks(source, blocks[:room], self.block, self.dtype, ctx)
 
     def _room(self, s: Sparse, everything: int, ctx: ExchangeContext) -> int:
         """For how many blocks: the same number on every rank."""
@@ -97,21 +96,6 @@ class UnionAllReduce(Collective):
         else:
             expected = ctx.comm.size * (s.count // self.block + 1)
         return min(everything, expected)
-
-    def _exchange_blocks(self, source: Tensor, blocks: Tensor, ctx: ExchangeContext) -> Reduced:
-        """The sum of all that the ranks have in these blocks, behind which there may be padding."""
-        numel = source.numel()
-        with ctx.phase("encode"):
-            values = gather_blocks(source, blocks, self.block)
-        reduced = Dense(self.dtype).exchange(values, None, replace(ctx, out=None))
-        assert isinstance(reduced.total, Tensor) and isinstance(reduced.delivered, Tensor)
-        with ctx.phase("decode"):
-            mean = reduced.total if reduced.is_mean else reduced.total.div_(ctx.gradients)
-            out = ctx.output(numel, mean)
-            indices = block_elements(blocks, self.block, numel)
-            padded = ctx.steady or numel % self.block > 0
-            delivered = Sparse(indices, reduced.delivered, numel, padded=padded)
-            return Reduced(scatter_blocks(mean, blocks, self.block, out), delivered, is_mean=True)
 
 
 def _remember(count: int, ctx: ExchangeContext) -> None:

@@ -97,14 +97,14 @@ class GroupCommunicator:
         self.traffic.count(share, share)
         return Transfer([work], [], [tensor], named)
 
-    def broadcast(self, tensor: Tensor) -> Tensor:
-        """Rank 0's tensor on every rank, in place."""
+    def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         if self.size == 1 or tensor.numel() == 0:
             return tensor
         with self.named("broadcast"):
-            dist.broadcast(tensor, group=self._payload_group, group_src=0)
+            dist.broadcast(tensor, group=self._payload_group, group_src=source)
         # A tree in the backend: all but one receive it once, and all together send as often.
-        self.traffic.count(*((0, tensor.nbytes) if self.rank else (tensor.nbytes, 0)))
+        sends = self.rank == source
+        self.traffic.count(*((tensor.nbytes, 0) if sends else (0, tensor.nbytes)))
         return tensor
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:

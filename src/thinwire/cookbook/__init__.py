@@ -77,7 +77,8 @@ RECIPES: dict[str, Callable[..., Pipeline]] = {
         methods.dense, auto, methods.fp16, methods.bf16, methods.topk,
         methods.chunk_topk, methods.randomk, methods.dgc,
         methods.dragonn, methods.mstopk, methods.gaussiank, methods.signsgd, methods.terngrad,
-        methods.qsgd, methods.topk_dsa, methods.omnireduce, methods.union, methods.s2,
+        methods.qsgd, methods.topk_dsa, methods.omnireduce, methods.union, methods.clt_k,
+        methods.micro, methods.zen, methods.spardl, methods.s2,
         methods.parallax, methods.gtopk, methods.ok_topk, methods.sketchml, methods.skcompress,
         methods.deepreduce, methods.powersgd,
     )

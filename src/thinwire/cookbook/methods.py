@@ -15,14 +15,18 @@ from thinwire.codec.value import (
 )
 from thinwire.collective import (
     AllGather,
+    CltK,
     Dense,
     GTopK,
     LowRank,
+    Micro,
     OkTopK,
     OmniReduce,
     SketchAllReduce,
     SparCML,
+    SparDL,
     UnionAllReduce,
+    Zen,
 )
 from thinwire.cookbook.notation import build_pieces
 from thinwire.feedback import Momentum, NoFeedback, Residual
@@ -35,6 +39,7 @@ from thinwire.sparsify import (
     HashedSlots,
     MultiStage,
     Nonzero,
+    PartitionTopK,
     RandomK,
     ReusedThreshold,
     SampledThreshold,
@@ -159,6 +164,26 @@ def union(density: float = 0.01, block: int = 64, dtype: str = "fp32") -> Pipeli
     """Ours: agree on the union of the ranks' blocks, then one dense allreduce over just these."""
     blocks = BlockTopK(density, block=block)
     return Pipeline(blocks, None, UnionAllReduce(block, dtype), unit="model")
+
+
+def clt_k(density: float = 0.01, dtype: str = "fp32") -> Pipeline:
+    """ScaleCom: the indices of one rank, each in turn, and one allreduce of all values there."""
+    return Pipeline(TopK(density), None, CltK(dtype), unit="model")
+
+
+def micro(density: float = 0.01, dtype: str = "fp32") -> Pipeline:
+    """MiCRO: each rank selects in its own partition, another in each step; values by allreduce."""
+    return Pipeline(PartitionTopK(density), None, Micro(dtype), unit="model")
+
+
+def zen(density: float = 0.01) -> Pipeline:
+    """Zen: owners by hash add up the ranks' top-k, and return the sums with a hash bitmap."""
+    return Pipeline(TopK(density), collective=Zen(), unit="model")
+
+
+def spardl(density: float = 0.01) -> Pipeline:
+    """SparDL: k/P of each of P blocks, pruned in every hop of a reduce-scatter, then gathered."""
+    return Pipeline(PartitionTopK(density, own=False), collective=SparDL(), unit="model")
 
 
 def s2(density: float = 1 / 32, block: int = 64, ratio: float = 0.5, rows: int = 3) -> Pipeline:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from thinwire.comm.messages import LENGTH, ring_bytes, rounds
 from thinwire.cost.network import Network
+from thinwire.settings import target_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +118,27 @@ def inside_nodes(load: Load, node_size: int) -> Pattern:
     size, hops = 4 * load.n, (node_size - 1).bit_length()
     hand_out = Stage(hops, hops, (node_size - 1) / node_size * size, size)
     return Pattern((allreduce(node_size, size), hand_out))
+
+
+def gather(load: Load, wire: float) -> Stage:
+    """A payload from each to all."""
+    if load.backend == "nccl":
+        return equal_to_all(load.workers, wire, load.backend)
+    return to_all(load.workers, wire)
+
+
+def by_owners(load: Load, part: float, total: float) -> tuple[Stage, ...]:
+    """Parts to the owners of their regions, and the sums from them."""
+    if load.backend == "nccl":
+        return equal_to_each(load.workers, part), gather(load, total)
+    return to_all(load.workers, part), to_all(load.workers, total)
+
+
+def survivors(density: float | None, load: Load) -> float:
+    """How many entries a collective with this density keeps of the sum; None: as many as selected.
+
+    While a tree's partial sums grow to that they are taken to be as long as the result.
+    """
+    if density is None:
+        return load.k
+    return min(target_count(load.n, density, None), load.union(load.n, load.k))

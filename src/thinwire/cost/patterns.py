@@ -21,18 +21,22 @@ from math import ceil
 from thinwire.codec.sketch import CountSketch
 from thinwire.collective import (
     AllGather,
+    CltK,
     Dense,
     GTopK,
     LowRank,
+    Micro,
     OkTopK,
     OmniReduce,
     SketchAllReduce,
     SparCML,
+    SparDL,
     UnionAllReduce,
+    Zen,
 )
 from thinwire.collective._factoring import factoring
+from thinwire.collective._tree import tree_rounds
 from thinwire.collective.dense import value_bytes
-from thinwire.collective.gtopk import tree_rounds
 from thinwire.collective.oktopk import Counts
 from thinwire.collective.oktopk.regions import Consensus, expected_sums
 from thinwire.collective.oktopk.split import buckets
@@ -45,16 +49,18 @@ from thinwire.cost.exchange import (
     Pattern,
     Stage,
     allreduce,
+    by_owners,
     equal_to_all,
-    equal_to_each,
+    gather,
     gather_numbers,
     inside_nodes,
+    survivors,
     to_all,
 )
 from thinwire.cost.network import Network
+from thinwire.cost.shared_support import cltk, micro, spardl, zen
 from thinwire.cost.wire_size import dense_wire_bytes, wire_bytes
 from thinwire.errors import RecipeError
-from thinwire.settings import target_count
 from thinwire.types import AnyCodec, Codec, Collective
 
 WORD = 8  # bytes of a count in a sum
@@ -87,7 +93,7 @@ def _dense(collective: Dense, codec: AnyCodec, load: Load) -> Pattern:
 @pattern.register
 def _allgather(collective: AllGather, codec: AnyCodec, load: Load) -> Pattern:
     wire = _wire(codec, load, load.k)
-    return Pattern((_gather(load, wire),), load.k, load.workers * load.k)
+    return Pattern((gather(load, wire),), load.k, load.workers * load.k)
 
 
 @pattern.register
@@ -96,7 +102,7 @@ def _gtopk(collective: GTopK, codec: AnyCodec, load: Load) -> Pattern:
 
     The longest path has ⌈log2 P⌉ hops each way.
     """
-    hops, k = 2 * tree_rounds(load.workers), _survivors(collective.density, load)
+    hops, k = 2 * tree_rounds(load.workers), survivors(collective.density, load)
     wire = _wire(codec, load, k)
     sent = wire if load.backend == "nccl" else LENGTH + wire
     turns = hops * (1 if load.backend == "nccl" else rounds(wire))
@@ -115,7 +121,7 @@ def _sparcml(collective: SparCML, codec: AnyCodec, load: Load) -> Pattern:
     fills = load.dense or collective.goes_dense(filled, region, sparse, dense)
     total = dense if fills else sparse
     part = dense if load.dense else wire_bytes(codec, load.k / workers, region)
-    return Pattern(_by_owners(load, part, total), load.k + filled, load.k + workers * filled)
+    return Pattern(by_owners(load, part, total), load.k + filled, load.k + workers * filled)
 
 
 @pattern.register
@@ -126,7 +132,7 @@ def _omnireduce(collective: OmniReduce, codec: AnyCodec, load: Load) -> Pattern:
     part = wire_bytes(codec, mine / workers, blocks / workers, block)
     total = wire_bytes(codec, union / workers, blocks / workers, block)
     return Pattern(
-        _by_owners(load, part, total), (mine + union / workers) * block, (mine + union) * block
+        by_owners(load, part, total), (mine + union / workers) * block, (mine + union) * block
     )
 
 
@@ -139,6 +145,12 @@ def _union(collective: UnionAllReduce, codec: AnyCodec, load: Load) -> Pattern:
         allreduce(load.workers, value_bytes(collective.dtype) * values),
     )
     return Pattern(stages, values, values)
+
+
+pattern.register(CltK, cltk)
+pattern.register(Micro, micro)
+pattern.register(Zen, zen)
+pattern.register(SparDL, spardl)
 
 
 @pattern.register
@@ -175,15 +187,15 @@ def _oktopk(collective: OkTopK, codec: AnyCodec, load: Load) -> Pattern:
     """
     assert isinstance(codec, Codec)
     workers, peers = load.workers, load.workers - 1
-    survivors, region = _survivors(collective.density, load), load.n / workers
+    kept, region = survivors(collective.density, load), load.n / workers
     part = wire_bytes(codec, load.k / workers, region) if load.k else 0.0
-    total = wire_bytes(codec, survivors / workers, region) if survivors else 0.0
+    total = wire_bytes(codec, kept / workers, region) if kept else 0.0
     if load.backend == "nccl":
         if load.k and collective.is_steady(codec):
             part = wire_bytes(codec, region_room(round(load.k), workers), load.n)
-            total = wire_bytes(codec, survivors / workers, load.n)
-        stages = _by_owners(load, part, total)
-        return Pattern(stages, load.k + survivors / workers, load.k + survivors)
+            total = wire_bytes(codec, kept / workers, load.n)
+        stages = by_owners(load, part, total)
+        return Pattern(stages, load.k + kept / workers, load.k + kept)
     split = (
         Stage(1, peers, peers * LENGTH, peers * LENGTH),
         Stage(len(buckets(workers, collective.in_flight)), peers, peers * part, peers * part),
@@ -196,7 +208,7 @@ def _oktopk(collective: OkTopK, codec: AnyCodec, load: Load) -> Pattern:
         *(stage.times(1 / collective.boundary_interval) for stage in boundaries),
         to_all(workers, total),
     )
-    return Pattern(stages, load.k + survivors / workers, load.k + survivors)
+    return Pattern(stages, load.k + kept / workers, load.k + kept)
 
 
 def threshold_stages(workers: int) -> list[Stage]:
@@ -229,20 +241,6 @@ def exchange_cost(
     return seconds, inside.sent + between.sent / network.node_size, between
 
 
-def _gather(load: Load, wire: float) -> Stage:
-    """A payload from each to all."""
-    if load.backend == "nccl":
-        return equal_to_all(load.workers, wire, load.backend)
-    return to_all(load.workers, wire)
-
-
-def _by_owners(load: Load, part: float, total: float) -> tuple[Stage, ...]:
-    """Parts to the owners of their regions, and the sums from them."""
-    if load.backend == "nccl":
-        return equal_to_each(load.workers, part), _gather(load, total)
-    return to_all(load.workers, part), to_all(load.workers, total)
-
-
 def _blocks(load: Load, block: int) -> tuple[int, float, float]:
     """How many blocks there are, those that a rank touches, and those that any does."""
     blocks = ceil(load.n / block)
@@ -266,16 +264,6 @@ def _agreement(load: Load, block: int) -> tuple[Stage, ...]:
     }  # fmt: skip
     agreed = by_method[method](workers, size)
     return (gather_numbers(workers, 1), agreed) if asks else (agreed,)
-
-
-def _survivors(density: float | None, load: Load) -> float:
-    """How many entries a collective with this density keeps of the sum; None: as many as selected.
-
-    While a tree's partial sums grow to that they are taken to be as long as the result.
-    """
-    if density is None:
-        return load.k
-    return min(target_count(load.n, density, None), load.union(load.n, load.k))
 
 
 def _wire(codec: AnyCodec, load: Load, count: float) -> float:

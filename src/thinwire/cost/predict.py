@@ -14,7 +14,7 @@ from thinwire.cost.network import Network
 from thinwire.cost.patterns import exchange_cost, pattern
 from thinwire.pipeline import Pipeline
 from thinwire.settings import target_count
-from thinwire.sparsify import BlockTopK, Everything, HashedSlots
+from thinwire.sparsify import BlockTopK, Everything, HashedSlots, PartitionTopK
 
 CUDA = torch.device("cuda")
 ALIKE = 0.25  # of a selection that all ranks share: Ok-Topk, section 5.2, has 0.13 and 0.36
@@ -200,6 +200,8 @@ def load_of(recipe: Pipeline, numel: int, workers: int, alike: float = ALIKE) ->
     if isinstance(sparsifier, HashedSlots) and k < numel:
         slots = ceil(sparsifier.slots * k)
         k = slots * (1 - (1 - 1 / slots) ** k)  # the others collide
+    if isinstance(sparsifier, PartitionTopK) and sparsifier.own:
+        return Load(workers, numel, k / workers, 0.0)  # nothing is two ranks'
     if sparsifier.shared:
         alike = 1.0  # random elements, the same on all ranks
     return Load(workers, numel, k, alike, width)

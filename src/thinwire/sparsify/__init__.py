@@ -7,6 +7,7 @@ from thinwire.sparsify.gaussian import GaussianK as GaussianK
 from thinwire.sparsify.hashed import HashedSlots as HashedSlots
 from thinwire.sparsify.multistage import MultiStage as MultiStage
 from thinwire.sparsify.nonzero import Nonzero as Nonzero
+from thinwire.sparsify.partition import PartitionTopK as PartitionTopK
 from thinwire.sparsify.random import RandomK as RandomK
 from thinwire.sparsify.reuse import ReusedThreshold as ReusedThreshold
 from thinwire.sparsify.sampled import SampledThreshold as SampledThreshold
@@ -25,4 +26,5 @@ SPARSIFIERS: tuple[type[Sparsifier], ...] = (
     RandomK,
     BlockTopK,
     ChunkTopK,
+    PartitionTopK,
 )

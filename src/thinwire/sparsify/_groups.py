@@ -52,11 +52,12 @@ def largest_by_guess(x: LazySum, groups: Groups, state: State) -> Sparse:
     chosen: Chosen = x.grouped_topk(groups, guess)
     rows, form = threshold.numel(), state["threshold"].shape
     state["threshold"] = chosen.kth[:rows].view(form)
-    state["gap"] = _next_gap(gap, chosen.passed[:rows], groups.counts[:rows]).view(form)
+    state["gap"] = next_gap(gap, chosen.passed[:rows], groups.counts[:rows]).view(form)
     return Sparse(chosen.indices, chosen.values, x.numel)
 
 
-def _next_gap(gap: Tensor, passed: Tensor, counts: tuple[int, ...]) -> Tensor:
+def next_gap(gap: Tensor, passed: Tensor, counts: tuple[int, ...]) -> Tensor:
+    """How far below the threshold to look, given how many were found there."""
     wanted = _on_device(counts, gap.device, gap.dtype)
     off = (wanted / passed.clamp(min=1)).clamp_(0.25, 4)
     return (gap * off).clamp_(_LEAST_GAP, _MOST_GAP)

@@ -42,6 +42,12 @@ class Communicator(Protocol):
         On a device nobody waits: the caller's stream does.
         """
 
+    def broadcast(self, tensor: Tensor, source: int) -> Tensor:
+        """The tensor of rank `source` on every rank, in place; all have the same length.
+
+        On a device nobody waits: the caller's stream does.
+        """
+
     def all_to_all_equal(self, rows: Tensor) -> Tensor:
         """Row r goes to rank r; returned are the rows that came, in rank order."""
 
