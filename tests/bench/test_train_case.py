@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from support.cluster import Cluster
 from support.extras import needs
 from thinwire.bench.train import case as train_case
-from thinwire.bench.train.hooks import DDP_PEERS, HeldBack, compress
+from thinwire.bench.train.hooks import DDP_PEERS, HeldBack, compress, take_part
 from thinwire.workloads.shape_model import ShapeModel
 
 # In buckets of 1 MiB: three.
@@ -183,3 +183,32 @@ def test_a_run_goes_on_until_the_target_is_reached_or_patience_ends(
 ) -> None:
     for answer in two.run(trained, 2, DIGITS | {"target": target, "max_steps": 6}):
         assert len(answer["losses"]) == steps
+
+
+def optimisers(group: Any, rank: int, size: int) -> list[str]:
+    """What steps the weights, by recipe."""
+    kinds = []
+    for recipe in (
+        "topk(0.1)",
+        "everything | raw+sign | allgather | adam(refresh=5)",
+        "torch-dense",
+    ):
+        model = torch.nn.Linear(40, 50)
+        ddp = DistributedDataParallel(model, process_group=group)
+        given = torch.optim.AdamW(model.parameters())
+        handle, optimizer = take_part(ddp, given, recipe, {}, 0)
+        ddp(torch.ones(1, 40)).sum().backward()
+        optimizer.step()
+        feedback = "" if handle is None else repr(handle.synchronizer.pipeline.feedback)
+        kinds.append(f"{type(optimizer).__module__} {feedback}")
+        if handle is not None:
+            handle.close()
+    return kinds
+
+
+def test_a_recipe_with_adam_takes_the_optimiser_along(two: Cluster) -> None:
+    for plain, joined, peer in two.run(optimisers, 2):
+        assert plain == "torch.optim.adamw Residual(decay=1.0, reset_every=0)"
+        assert joined.startswith("thinwire.frontends.optimizer Adam(")
+        assert "beta2=0.999" in joined and "refresh=5" in joined
+        assert peer == "torch.optim.adamw "

@@ -5,9 +5,13 @@ import math
 import pytest
 import torch
 
+import thinwire as tw
+from support.contracts import ranks
+from support.contracts.cases import Case, Layer
+from support.contracts.laws import check
 from support.feedback import alone, gradients, spec, top
 from thinwire.errors import RecipeError
-from thinwire.feedback import Momentum
+from thinwire.feedback import Adam, Momentum, Residual
 from thinwire.types import Reduced, Sparse
 
 
@@ -126,3 +130,15 @@ def test_refuses_a_factor_outside_0_to_1(factor):
 def test_refuses_a_clip_norm_that_is_not_positive(clip_norm):
     with pytest.raises(RecipeError, match=f"clip_norm={clip_norm}"):
         Momentum(clip_norm=clip_norm)
+
+
+KEEPING = [name for name in tw.recipes() if isinstance(tw.recipe(name).feedback, Residual)]
+
+
+@pytest.mark.parametrize("feedback", [Momentum(), Adam(workers=2)], ids=["momentum", "adam"])
+@pytest.mark.parametrize("recipe", KEEPING)
+def test_behind_every_recipe_that_keeps_a_residual(cluster, recipe, feedback):
+    """Whatever the sparsifier and the collective: laws 1 and 2."""
+    layers = (Layer((40, 30)), Layer((300,)))
+    settings = {"density": 0.1, "feedback": feedback}
+    check(cluster.run(ranks.train, 2, Case(recipe, layers, settings=settings)))

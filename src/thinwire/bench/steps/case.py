@@ -20,7 +20,7 @@ from torch.profiler import record_function
 from thinwire.bench.peers import BASELINE
 from thinwire.bench.sockets import bytes_written
 from thinwire.bench.steps.trace import Span, record
-from thinwire.bench.train.hooks import compress
+from thinwire.bench.train.hooks import take_part
 from thinwire.bench.train.tuning import tuning
 from thinwire.frontends import Handle
 from thinwire.lab.rank_main import Case, Message, ReportStep, own_link_bytes
@@ -85,7 +85,9 @@ class Training:
         self.optimizer = self.make_optimizer(tuning(case["recipe"].partition("(")[0]).momentum)
         self.handle: Handle | None = None
         if case["recipe"] not in (COMPUTE, BASELINE):
-            self.handle = compress(self.ddp, case["recipe"], case["arguments"], case["seed"])
+            self.handle, self.optimizer = take_part(
+                self.ddp, self.optimizer, case["recipe"], case["arguments"], case["seed"]
+            )
         self.batches: dict[int, tuple[Tensor, Tensor]] = {}
         self.losses: list[Tensor] = []
 

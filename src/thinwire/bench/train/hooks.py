@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
@@ -89,6 +90,22 @@ def _settle(promised: Future[Tensor], result: Callable[[], Tensor]) -> None:
         promised.set_result(result())
     except Exception as error:
         promised.set_exception(error)  # type: ignore[arg-type]  # torch declares it wrongly
+
+
+def take_part(
+    ddp: DistributedDataParallel,
+    optimizer: torch.optim.Optimizer,
+    recipe: str,
+    arguments: dict[str, Any],
+    seed: int,
+) -> tuple[Handle | None, torch.optim.Optimizer]:
+    """As `compress`; and the optimiser, which a recipe with the feedback `adam` takes along."""
+    if recipe not in DDP_PEERS:
+        pipeline = tw.recipe(recipe, **arguments)
+        if any(own.feedback.is_step for own in pipeline.alternatives):
+            joined = tw.optim(optimizer, ddp, pipeline, seed=seed)
+            return joined.handle, joined
+    return compress(ddp, recipe, arguments, seed), optimizer
 
 
 def compress(
