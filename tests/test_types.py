@@ -141,7 +141,7 @@ def test_output_is_new_where_it_does_not_fit(settings):
 def test_products_where_their_matrices_lie():
     """Two matrices of 2 × 3 with a number between them, and two behind; not where memory begins."""
     where = Matrices(2, 2, 3, 0, 7)
-    left, right = torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]]), torch.ones(2, 3, 1)
+    left, right = torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]]), torch.ones(2, 1, 3)
     products = Products([(where, left, right)], [(6, torch.tensor([9.0])), (13, torch.ones(2))])
     whole = [1, 1, 1, 2, 2, 2, 9, 3, 3, 3, 4, 4, 4, 1, 1]
     room = torch.full((18,), 7.0)
@@ -153,5 +153,5 @@ def test_products_where_their_matrices_lie():
 
 def test_products_without_anything_between():
     where = Matrices(1, 2, 2, 0, 4)
-    products = Products([(where, torch.ones(1, 2, 1), torch.ones(1, 2, 1))])
+    products = Products([(where, torch.ones(1, 1, 2), torch.ones(1, 1, 2))])
     assert products.add_to(products.write_to(torch.zeros(4))).tolist() == [2, 2, 2, 2]

@@ -36,7 +36,7 @@ def test_every_element_has_one_place(name, rank):
 
 @pytest.mark.parametrize("rank", [1, 2, 6])
 @pytest.mark.parametrize("name", MODELS)
-def test_factors_fill_their_rows_and_those_of_one_height_are_together(name, rank):
+def test_factors_fill_their_rows_and_those_of_one_length_are_together(name, rank):
     plan = factoring(MODELS[name], rank)
     for side, runs, size in (
         ("left", plan.left_runs, plan.left_size),
@@ -45,12 +45,13 @@ def test_factors_fill_their_rows_and_those_of_one_height_are_together(name, rank
         by_group, by_run = torch.zeros(size), torch.zeros(size)
         for group in plan.groups:
             factor = getattr(group, side)
-            assert factor.rows == (group.where.rows if side == "left" else group.where.columns)
+            assert factor.columns == (group.where.rows if side == "left" else group.where.columns)
+            assert factor.rows == rank
             factor.of(by_group).add_(1)
         for run in runs:
             run.of(by_run).add_(1)
         assert (by_group == 1).all() and (by_run == 1).all()
-        assert len({run.rows for run in runs}) == len(runs)
+        assert len({run.columns for run in runs}) == len(runs)
 
 
 def test_right_factors_lie_in_the_order_of_the_groups():

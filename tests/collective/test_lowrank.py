@@ -134,6 +134,23 @@ def test_dense_until_the_start():
         assert torch.equal(mean, before) == (step < 2)
 
 
+def test_dense_steps_teach_what_low_rank_begins_with():
+    """As good as the power iterations that were made of them."""
+    draw = torch.Generator().manual_seed(1)
+    matrix = of_rank((60, 50), 3) + 0.3 * torch.randn(60, 50, generator=draw)
+    best = torch.linalg.svdvals(matrix)[3:].square().sum().sqrt()
+
+    def error(start):
+        memory = {}
+        for step in range(start + 1):
+            ctx = context(alone(), memory, step, ((60, 50),))
+            mean = LowRank(3, start=start).exchange(matrix.reshape(-1).clone(), None, ctx).total
+        return float((matrix - mean.view(60, 50)).norm() / best)
+
+    assert error(0) > error(1) > error(4)
+    assert error(4) == pytest.approx(1, abs=1e-3)
+
+
 def steps_of(pipeline, steps, state=None):
     spec = TensorSpec("w", flat(0).numel(), torch.float32, torch.device("cpu"), SHAPES)
     state = pipeline.init(spec) if state is None else state
@@ -177,7 +194,8 @@ def beside_pytorch(group, rank, size, columns):
             apart.append(float((mine - theirs).norm() / theirs.norm()))
         else:
             state["feedback"]["residual"].copy_(hook.error_dict[0])
-            state["collective"]["factor/w.0"] = hook.q_memory_dict[0].clone()
+            theirs_q = hook.q_memory_dict[0].view(80, columns)
+            state["collective"]["factor/w.0"] = theirs_q.T.flatten().clone()
     return apart
 
 

@@ -1,4 +1,4 @@
-"""Orthonormal columns of the same span, whatever the columns were."""
+"""Orthonormal rows of the same span, whatever the rows were; columns here, as a reader thinks."""
 
 import pytest
 import torch
@@ -20,10 +20,10 @@ def made(*matrices):
     """The same matrices, made orthonormal in one row."""
     runs, start = [], 0
     for matrix in matrices:
-        runs.append(Matrices(1, *matrix.shape, start, matrix.numel()))
+        runs.append(Matrices(1, *matrix.T.shape, start, matrix.numel()))
         start += matrix.numel()
-    row = orthonormal(torch.cat([matrix.reshape(-1) for matrix in matrices]), runs)
-    return [run.of(row)[0] for run in runs]
+    row = orthonormal(torch.cat([matrix.T.reshape(-1) for matrix in matrices]), runs)
+    return [run.of(row)[0].T for run in runs]
 
 
 def assert_orthonormal(q, within=1e-5):

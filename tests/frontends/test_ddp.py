@@ -163,6 +163,13 @@ def test_every_sparse_allreduce_conserves_beside_the_backward_pass(cluster, name
     cluster.run(train_checked, 3, recipe, UNUSED, 3, torch.float32, 1, False, device)
 
 
+@pytest.mark.parametrize("start", [0, 2])
+@pytest.mark.parametrize("device", DEVICES)
+def test_low_rank_conserves_through_bucket_rebuilds(cluster, start, device):
+    recipe = tw.recipe("powersgd", rank=2, start=start)
+    cluster.run(train_checked, 3, recipe, UNUSED, 4, torch.float32, 1, False, device)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("device", DEVICES)
 def test_half_precision_parameters_keep_float32_residuals(cluster, dtype, device):

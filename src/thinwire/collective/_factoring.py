@@ -24,7 +24,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Factoring:
-    """All left factors lie in one row and all right ones in another, those of one height together.
+    """All left factors lie in one row and all right ones in another, those of one length together.
+
+    A factor is kept as its transpose: a row for each of its `rank` columns.
 
     `stretches` are the elements that travel as they are, by where they begin and end.
     """
@@ -108,18 +110,18 @@ def _matrices(rows: int, columns: int, starts: Sequence[int]) -> Matrices:
 
 
 def _in_a_row(factors: Sequence[tuple[int, int]], rank: int) -> list[Matrices]:
-    """Where factors lie, given how many of which height: the lowest first."""
+    """Where factors lie, given how many of which length: the shortest first."""
     placed: dict[int, Matrices] = {}
     start = 0
     for place in sorted(range(len(factors)), key=lambda place: factors[place][1]):
-        count, height = factors[place]
-        placed[place] = Matrices(count, height, rank, start, height * rank)
-        start += count * height * rank
+        count, length = factors[place]
+        placed[place] = Matrices(count, rank, length, start, rank * length)
+        start += count * rank * length
     return [placed[place] for place in range(len(factors))]
 
 
 def _runs(factors: Sequence[Matrices]) -> tuple[Matrices, ...]:
-    """Neighbours of one height together."""
+    """Neighbours of one length together."""
     in_order = sorted(factors, key=lambda factor: factor.start)
-    runs = [list(run) for _, run in groupby(in_order, key=lambda factor: factor.rows)]
+    runs = [list(run) for _, run in groupby(in_order, key=lambda factor: factor.columns)]
     return tuple(replace(run[0], count=sum(factor.count for factor in run)) for run in runs)

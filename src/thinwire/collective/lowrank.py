@@ -31,8 +31,9 @@ class LowRank(Collective):
 
     Tensors of more dimensions are matrices of the first by the others. Small tensors, and those
     whose factors would not have at most half as many elements, ride along with P as they are. All
-    of them travel so in the first `start` steps. "bf16" rounds all that travels; each rank is
-    charged its own rounding, that of the additions inside the backend is charged to no rank.
+    of them travel so in the first `start` steps, from which Q is learnt all the same. "bf16" rounds
+    what travels; each rank is charged its own rounding, that of the additions inside the backend
+    is charged to no rank.
 
     Q is kept by the tensor's name, its columns scaled to length one. A column that nothing came of
     (the gradient was zero, or of lower rank) stays what it was, so that the next step looks there
@@ -63,9 +64,13 @@ class LowRank(Collective):
         return Dense()
 
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
-        plan = factoring(ctx.shapes if ctx.step >= self.start else (), self.rank)
-        if not plan.groups:
-            return Dense(self.dtype).exchange(s, codec, ctx)
+        plan = factoring(ctx.shapes, self.rank)
+        if not plan.groups or ctx.step < self.start:
+            reduced = Dense(self.dtype).exchange(s, codec, ctx)
+            if plan.groups:
+                with ctx.phase("decode"):
+                    _learn(plan, dense_of(reduced.total), ctx)
+            return reduced
         x = dense_of(s)
         with ctx.phase("encode"):
             guess = _recall(plan, x, ctx)
@@ -76,9 +81,7 @@ class LowRank(Collective):
             if ctx.bad is not None:
                 ctx.later(wire[-1] > 0, ctx.note_bad)
             left = orthonormal(wire[: plan.left_size].to(x.dtype), plan.left_runs)
-            mine = x.new_empty(plan.right_size)
-            for group in plan.groups:
-                torch.bmm(group.where.of(x).mT, group.left.of(left), out=group.right.of(mine))
+            mine = _right_factors(plan, x, left)
             right, mine = self._wire(mine, copy=True), self._rounded(mine)
         with ctx.phase("exchange"):
             ctx.comm.all_reduce(right)
@@ -104,12 +107,28 @@ def _left_factors(plan: Factoring, x: Tensor, guess: Tensor, bad: Tensor | None)
     """P of every matrix, and what travels as it is; at the end whether our gradient was finite."""
     row = x.new_empty(plan.left_size + plan.whole_size + (bad is not None))
     for group in plan.groups:
-        torch.bmm(group.where.of(x), group.right.of(guess), out=group.left.of(row))
+        torch.bmm(group.right.of(guess), group.where.of(x).mT, out=group.left.of(row))
     if plan.stretches:
         torch._foreach_copy_(_cut(plan, row[plan.left_size :]), _stretches(plan, x))
     if bad is not None:
         row[-1:].copy_(bad)
     return row
+
+
+def _right_factors(plan: Factoring, x: Tensor, left: Tensor) -> Tensor:
+    """Q of every matrix."""
+    row = x.new_empty(plan.right_size)
+    for group in plan.groups:
+        torch.bmm(group.left.of(left), group.where.of(x), out=group.right.of(row))
+    return row
+
+
+def _learn(plan: Factoring, total: Tensor, ctx: ExchangeContext) -> None:
+    """A power iteration of what all ranks have anyway, so that Q is a good guess at the start."""
+    guess = _recall(plan, total, ctx)
+    left = _left_factors(plan, total, guess, None)[: plan.left_size]
+    right = _right_factors(plan, total, orthonormal(left, plan.left_runs))
+    _remember(plan, right, guess, ctx)
 
 
 def _products(
@@ -147,8 +166,8 @@ def _recall(plan: Factoring, x: Tensor, ctx: ExchangeContext) -> Tensor:
 def _remember(plan: Factoring, right: Tensor, guess: Tensor, ctx: ExchangeContext) -> None:
     """Keep Q for the next step, column by column where something came of it; else what we had."""
     for run in plan.right_runs:
-        columns, before = run.of(right), run.of(guess)
-        norms = torch.linalg.vector_norm(columns, dim=1, keepdim=True)
+        columns, before = run.of(right), run.of(guess)  # as rows
+        norms = torch.linalg.vector_norm(columns, dim=2, keepdim=True)
         usable = (norms > 0) & (norms < torch.inf)
         torch.where(usable, columns / norms, before, out=before)
     owners = _owners(plan, ctx)

@@ -25,10 +25,11 @@ class Matrices:
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """Matrices as `left`·`right`ᵀ, and of all that lies between them the values.
+    """Matrices as `left`ᵀ·`right`, and of all that lies between them the values.
 
-    Left factors are (count, rows, r), right ones (count, columns, r). A stretch is the place of
-    its first element, and its values. Nothing overlaps.
+    Left factors are (count, r, rows), right ones (count, r, columns): libraries read them so at up
+    to ten times the speed. A stretch is the place of its first element, and its values. Nothing
+    overlaps.
     """
 
     products: Sequence[tuple[Matrices, Tensor, Tensor]]
@@ -37,7 +38,7 @@ class Products:
     def add_to(self, dense: Tensor, alpha: float = 1) -> Tensor:
         """Add `alpha` times this to the flat `dense`, in place and without another of its size."""
         for where, left, right in self.products:
-            where.of(dense).baddbmm_(left, right.mT, alpha=alpha)
+            where.of(dense).baddbmm_(left.mT, right, alpha=alpha)
         if self.stretches:
             torch._foreach_add_(self._places(dense), self._values(), alpha=alpha)
         return dense
@@ -45,7 +46,7 @@ class Products:
     def write_to(self, dense: Tensor) -> Tensor:
         """Put this in the place of what the flat `dense` holds, all of which it covers."""
         for where, left, right in self.products:
-            torch.bmm(left, right.mT, out=where.of(dense))
+            torch.bmm(left.mT, right, out=where.of(dense))
         if self.stretches:
             torch._foreach_copy_(self._places(dense), self._values())
         return dense
