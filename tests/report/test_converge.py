@@ -37,6 +37,13 @@ def test_a_name_has_its_density() -> None:
     assert shown(ROWS[1]) == "topk 1 %" and shown(ROWS[0]) == "torch-bf16"
 
 
+def test_recipes_that_differ_in_a_setting_have_lines_of_their_own() -> None:
+    names = [shown(row(f"powersgd({rank})", None, 1.0)) for rank in (1, 4)]
+    assert names == ["powersgd 1", "powersgd 4"]
+    pieces = "topk(0.01) | raw | gtopk | residual"
+    assert shown(row(pieces, None, 1.0)) == pieces
+
+
 def test_the_table_has_a_line_for_each_recipe_and_a_column_for_each_rate() -> None:
     caption, _, head, _, bf16, topk = converge_table(ROWS, "m", {"gpu": "GPU X"}).splitlines()
     assert "4 ranks on one GPU X" in caption and "3 seeds" in caption and "2.000" in caption

@@ -5,7 +5,7 @@ from typing import Any
 
 from thinwire.format import optional, rate
 from thinwire.report.panels import Panel, by_series, panels
-from thinwire.report.steps import UNSHAPED, short_name
+from thinwire.report.steps import UNSHAPED
 from thinwire.results.file import Row
 
 REFERENCE = "torch-bf16"  # what all others are compared with
@@ -14,9 +14,19 @@ SETTINGS = ("model", "optimizer", "workers", "device")
 
 
 def shown(row: Row) -> str:
-    """A recipe in few letters, with its density where the row has one."""
-    density = row["density"]
-    return short_name(row["recipe"]) + ("" if density is None else f" {100 * density:g} %")
+    """A recipe and its settings in few letters; with the density where the row has one.
+
+    >>> shown({"recipe": "union(0.01, dtype='bf16')", "density": None})
+    'union 0.01 bf16'
+    """
+    recipe, density = row["recipe"], row["density"]
+    if density is not None:
+        return f"{recipe} {100 * density:g} %"
+    if recipe[:1] == "{" or "|" in recipe:
+        return str(recipe)
+    name, _, arguments = recipe.partition("(")
+    values = (part.rpartition("=")[2].strip(" '\")") for part in arguments.split(","))
+    return " ".join([name, *filter(None, values)])
 
 
 def final_loss(row: Row) -> str:
