@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from thinwire.report.charts.drawing import Axis, Plot
 from thinwire.report.charts.lines import Line, line_chart
-from thinwire.report.charts.palette import Look
+from thinwire.report.charts.palette import BASELINES, Look
 from thinwire.report.converge import REFERENCE, SETTINGS, shown
 from thinwire.report.panels import Panel, number, panels
 from thinwire.results.file import Row
@@ -12,7 +12,7 @@ from thinwire.results.file import Row
 LOSS = Axis("held-out loss, nats")
 SECONDS = Axis("seconds since the start", log=True)
 BYTES = Axis("bytes sent per rank so far", log=True)
-BASELINE = Look("ink", (), 2.4)
+BASELINE, BACK = Look("ink", (), 2.4), Look("faint", (7, 3))
 HIGHEST = 0.6  # of the way from the lowest loss to the first: above it all recipes look alike
 
 
@@ -40,7 +40,10 @@ def _losses(panel: Panel, look: Mapping[str, Look], against: str, x: Axis) -> It
 
 
 def _look(row: Row, look: Mapping[str, Look]) -> Look:
-    return BASELINE if row["recipe"] == REFERENCE else look[row["recipe"]]
+    """The reference stands out here, and what does elsewhere steps back."""
+    if row["recipe"] == REFERENCE:
+        return BASELINE
+    return BACK if row["recipe"] in BASELINES else look[row["recipe"]]
 
 
 def _points(row: Row, against: str, what: str) -> list[tuple[float, float]]:
