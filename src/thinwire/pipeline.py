@@ -37,6 +37,7 @@ from thinwire.types import (
     TensorSpec,
     accumulator,
 )
+from thinwire.types.parts import init_parts
 
 UnitKind = Literal["tensor", "bucket", "model"]
 PipelineState = dict[str, State]
@@ -158,20 +159,9 @@ class Pipeline:
         """The state before the first step."""
         return {
             "feedback": self.feedback.init(spec),
-            "sparsifier": self._selecting_state(spec),
+            "sparsifier": init_parts(self.sparsifier, spec),
             "collective": {},
         }
-
-    def _selecting_state(self, spec: TensorSpec) -> State:
-        """The sparsifier's, with a row for each tensor that has a selection of its own."""
-        if spec.layout is None or not spec.layout.each:
-            return self.sparsifier.init(spec)
-        states = [
-            self.sparsifier.init(TensorSpec(name, end - start, spec.dtype, spec.device))
-            for name, start, end, past in spec.layout.parts()
-            if not past
-        ]
-        return {key: torch.stack([state[key] for state in states]) for key in states[0]}
 
     def no_state(self) -> PipelineState:
         """The state of a rank that leaves the selecting to another."""
@@ -192,15 +182,18 @@ class Pipeline:
         looks. Zeros are left in `grad` where the update will be written: on the CPU they cost next
         to nothing while it is in the cache; on a device nothing waits for them yet.
         """
+        whole = self._hands_over(ctx)
         clears = grad.device.type == "cpu" or (ctx.steady and not self._sends_all)
-        clear = clears and _holds_update(grad) and not self._watches(ctx)
+        clear = clears and _holds_update(grad) and not self._watches(ctx) and not whole
         feedback = self.feedback.at(ctx.step)
         kept = in_16_bits(grad) if feedback.wants_mean else None
         with ctx.phase("feedback"):
             x = feedback.lazy_sum(grad, state["feedback"], clear, ctx.bad)
             if x is None:
                 dense = feedback.before(grad, state["feedback"])
-                x, clear = LazySum(dense.to(accumulator(grad.dtype))), False
+                x, clear, whole = LazySum(dense.to(accumulator(grad.dtype))), False, False
+        if whole:
+            return Prepared(x.accumulator, x.accumulator, lazy=x, gradient=kept)
         with ctx.phase("select"):
             return replace(self._select(x, clear, state, ctx), gradient=kept)
 
@@ -244,6 +237,8 @@ class Pipeline:
             selected_density=self.sparsifier.density,
             gradients=gradients,
             settles=not isinstance(self.feedback, NoFeedback),
+            in_place=self.feedback.settles_in_place,
+            lazy=prepared.lazy,
         )
         reduced = run_exchange(self.collective, prepared.selection, self.codec, exchange)
         if watched is not None:
@@ -294,6 +289,11 @@ class Pipeline:
     def _sends_source(self) -> bool:
         return self.collective.sends_selection and not self.sparsifier.scales
 
+    def _hands_over(self, ctx: StepContext) -> bool:
+        """Whether the collective adds up itself what feedback hands out, all of which travels."""
+        lazy = self.collective.adds_lazily and self.feedback.adds_lazily
+        return lazy and self._sends_all and not self._watches(ctx)
+
     def _watches(self, ctx: StepContext) -> bool:
         """Whether ξ is measured in this step."""
         return self.monitor_xi > 0 and ctx.step % self.monitor_xi == 0
@@ -303,12 +303,14 @@ class Pipeline:
 class Prepared:
     """What waits for its turn on the network: where it was selected from, and what.
 
-    `cleared`: the gradient's memory holds zeros by now. `gradient`: what else is to be averaged.
+    `cleared`: the gradient's memory holds zeros by now. `lazy`: both are still to be added up.
+    `gradient`: what else is to be averaged.
     """
 
     x: Tensor
     selection: Selection
     cleared: bool = False
+    lazy: LazySum | None = None
     gradient: Tensor | None = None
 
 

@@ -3,6 +3,7 @@
 from thinwire.collective.allgather import AllGather as AllGather
 from thinwire.collective.cltk import CltK as CltK
 from thinwire.collective.dense import Dense as Dense
+from thinwire.collective.fewbits import FewBits as FewBits
 from thinwire.collective.gtopk import GTopK as GTopK
 from thinwire.collective.lowrank import LowRank as LowRank
 from thinwire.collective.micro import Micro as Micro
@@ -17,6 +18,7 @@ from thinwire.types import Collective
 
 COLLECTIVES: tuple[type[Collective], ...] = (
     Dense,
+    FewBits,
     AllGather,
     GTopK,
     OkTopK,

@@ -74,7 +74,7 @@ def _with_codecs(label: str, pipeline: Pipeline, codecs: Sequence[str]) -> dict[
 RECIPES: dict[str, Callable[..., Pipeline]] = {
     build.__name__.replace("_", "-"): build
     for build in (
-        methods.dense, auto, methods.fp16, methods.bf16, methods.topk,
+        methods.dense, auto, methods.fp16, methods.bf16, methods.int8, methods.int4, methods.topk,
         methods.chunk_topk, methods.randomk, methods.dgc,
         methods.dragonn, methods.mstopk, methods.gaussiank, methods.signsgd, methods.terngrad,
         methods.qsgd, methods.topk_dsa, methods.omnireduce, methods.union, methods.clt_k,

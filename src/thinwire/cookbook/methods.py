@@ -17,6 +17,7 @@ from thinwire.collective import (
     AllGather,
     CltK,
     Dense,
+    FewBits,
     GTopK,
     LowRank,
     Micro,
@@ -60,6 +61,20 @@ def fp16() -> Pipeline:
 def bf16() -> Pipeline:
     """Allreduce in bfloat16."""
     return dataclasses.replace(dense(), collective=Dense("bf16"))
+
+
+def int8(group: int = 128, rounding: str = "nearest", rotate: bool = False) -> Pipeline:
+    """Allreduce in 8 bits with a scale for each group: half of bfloat16's bytes, and a residual.
+
+    What both roundings lose, the senders' and that of the sum, is sent with later gradients.
+    """
+    collective = FewBits(8, group, rounding, rotate)
+    return Pipeline(Everything(), None, collective, Residual(), unit="bucket", bypass=0)
+
+
+def int4(group: int = 128, rounding: str = "nearest", rotate: bool = False) -> Pipeline:
+    """As `int8` in 4 bits: a quarter of bfloat16's bytes (SDP4Bit, LoCo)."""
+    return dataclasses.replace(int8(), collective=FewBits(4, group, rounding, rotate))
 
 
 def topk(density: float = 0.01) -> Pipeline:

@@ -6,8 +6,9 @@ from thinwire.kernels.settle import settle
 from thinwire.types import Products, Selection, Sparse
 
 
-def add_delivered(delivered: Selection | Products, buffer: Tensor) -> None:
+def add_delivered(delivered: Selection | Products | None, buffer: Tensor) -> None:
     """Add what was delivered to a buffer, touching nothing else of it."""
+    assert delivered is not None, "only a feedback that settles in place lets it be taken"
     if isinstance(delivered, Tensor):
         buffer.add_(delivered)
     else:
@@ -15,9 +16,11 @@ def add_delivered(delivered: Selection | Products, buffer: Tensor) -> None:
 
 
 def take_delivered(
-    delivered: Selection | Products, residual: Tensor, velocity: Tensor | None = None
+    delivered: Selection | Products | None, residual: Tensor, velocity: Tensor | None = None
 ) -> None:
     """Take what was delivered from the residual; a velocity starts anew where it lay."""
+    if delivered is None:
+        return  # it was taken
     if isinstance(delivered, Sparse):
         settle(delivered, residual, velocity)
         return

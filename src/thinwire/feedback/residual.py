@@ -34,6 +34,7 @@ class Residual(Feedback):
     decay: float = 1.0
     reset_every: int = 0
 
+    settles_in_place = True
     adds_lazily: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -36,9 +36,18 @@ class LazySum:
         """The accumulator's."""
         return self._sum.dtype
 
+    @property
+    def accumulator(self) -> Tensor:
+        """What it is added to, as it is now."""
+        return self._sum
+
     def peek(self, where: slice) -> Tensor:
         """Some elements of the sum, the rest of it left alone."""
         return self._addend.sample(self._sum, where) if self._addend else self._sum[where]
+
+    def take(self) -> tuple[Tensor, Addend | None]:
+        """The accumulator and what waits, for whoever adds it in a pass of its own."""
+        return self._sum, self._take()
 
     def dense(self) -> Tensor:
         """All of the sum."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -11,6 +11,9 @@ from torch import Tensor
 from thinwire.rng import stream_seed
 from thinwire.settings import target_count
 from thinwire.types.data import Layout, State
+
+if TYPE_CHECKING:
+    from thinwire.kernels.lazy_sum import LazySum
 
 
 class Communicator(Protocol):
@@ -109,6 +112,8 @@ class ExchangeContext(StepContext):
     selected_density: float | None = None  # the sparsifier's own, for a collective without one
     gradients: int = 1  # how many the mean is over, for a collective that divides in passing
     settles: bool = True  # whether anyone asks what this rank delivered
+    in_place: bool = False  # a dense selection may be left with what was not delivered of it
+    lazy: "LazySum | None" = None  # the dense selection, for a collective that adds it up itself
 
     @classmethod
     def of(cls, ctx: StepContext, **more: Any) -> Self:

@@ -95,12 +95,14 @@ Selection = Sparse | Tensor
 class Reduced:
     """What an exchange brought. Over all ranks the `delivered` sum to `total`.
 
+    None: nobody asked, or it was taken from the selection (`ExchangeContext.in_place`).
+
     A dense `total` may come with the `support` outside which it is zero (indices may repeat),
     so that dividing it need not read all of it; or as the mean, where the collective divided.
     """
 
     total: Selection
-    delivered: Selection | Products
+    delivered: Selection | Products | None
     support: Tensor | None = None
     is_mean: bool = False
 

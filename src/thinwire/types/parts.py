@@ -7,10 +7,22 @@ import torch
 from torch import Tensor
 
 from thinwire.types.context import StepContext
-from thinwire.types.data import Layout, Sparse, State
+from thinwire.types.data import Layout, Sparse, State, TensorSpec
 
 if TYPE_CHECKING:
     from thinwire.types.pieces import Sparsifier
+
+
+def init_parts(sparsifier: "Sparsifier", spec: TensorSpec) -> State:
+    """Its state, with a row for each tensor that has a selection of its own."""
+    if spec.layout is None or not spec.layout.each:
+        return sparsifier.init(spec)
+    states = [
+        sparsifier.init(TensorSpec(name, end - start, spec.dtype, spec.device))
+        for name, start, end, past in spec.layout.parts()
+        if not past
+    ]
+    return {key: torch.stack([state[key] for state in states]) for key in states[0]}
 
 
 def part_by_part(sparsifier: "Sparsifier", x: Tensor, state: State, ctx: StepContext) -> Sparse:

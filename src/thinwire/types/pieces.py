@@ -178,6 +178,7 @@ class Collective(Piece):
     joins: ClassVar[bool] = False  # tensors may share an exchange: each element is on its own
     keeps_back: ClassVar[bool] = False  # of whole tensors too, for a feedback to keep
     whole_is_steady: ClassVar[bool] = False  # an exchange of whole tensors asks the host nothing
+    adds_lazily: ClassVar[bool] = False  # it adds up a dense selection itself: `ctx.lazy`
 
     @property
     def density(self) -> float | None:
@@ -211,6 +212,7 @@ class Feedback(Piece):
     __slots__ = ()
 
     is_step: ClassVar[bool] = False  # the update is an optimiser's step, not a gradient
+    settles_in_place: ClassVar[bool] = False  # keeps the very tensor that it hands out, no more
 
     @property
     def conserves(self) -> bool:
