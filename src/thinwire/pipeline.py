@@ -178,9 +178,8 @@ class Pipeline:
     def prepare(self, grad: Tensor, state: PipelineState, ctx: StepContext) -> "Prepared":
         """The part before the network: accumulate and select. `grad` is flat.
 
-        In one pass, where the feedback can wait with adding up and the sparsifier can add as it
-        looks. Zeros are left in `grad` where the update will be written: on the CPU they cost next
-        to nothing while it is in the cache; on a device nothing waits for them yet.
+        In one pass, where feedback and sparsifier can. Zeros are left in `grad` where the update
+        will be written: they cost next to nothing in a CPU's cache, and no device waits for them.
         """
         whole = self._hands_over(ctx)
         clears = grad.device.type == "cpu" or (ctx.steady and not self._sends_all)
@@ -224,7 +223,7 @@ class Pipeline:
     ) -> Tensor:
         """The part on the network and after it; the update ends in the storage of `grad`.
 
-        The mean is over as many `gradients`, where these are not one from each rank.
+        The mean is over as many `gradients`, where they are not one from each rank.
         """
         gradients = gradients or ctx.comm.size
         watched = (prepared.x.clone(), grad.clone()) if self._watches(ctx) else None

@@ -41,6 +41,21 @@ def test_dense_sends_what_a_ring_sends(cluster, size, recipe, width):
 
 
 @pytest.mark.parametrize("size", sizes)
+@pytest.mark.parametrize(("recipe", "bits"), [("int8", 8), ("int4", 4)])
+def test_few_bits_send_a_half_and_a_quarter_of_bf16(cluster, size, recipe, bits):
+    """Scales included within 5 %; beside them a checksum for each shard, both ways."""
+    numel = 128 * 840
+    case = Case(recipe, (Layer((numel,)),), steps=2)
+    bf16 = 2 * numel * 2 * (size - 1) / size
+    least, checksums = bf16 * bits / 16, 2 * (size - 1) * 24
+    for steps in cluster.run(ranks.traffic, size, case):
+        for sent, received, counted in steps:
+            assert least <= counted <= 1.05 * least + checksums
+            for total in (sent, received):
+                assert counted <= total <= counted + HANDSHAKE * (size - 1)
+
+
+@pytest.mark.parametrize("size", sizes)
 def test_small_tensors_are_fused_into_one_dense_allreduce(cluster, size):
     case = Case("topk", (Layer((420,)),) * 4, settings={"bypass": 420})
     ring = 2 * 4 * 420 * WORD * (size - 1) // size

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from thinwire.bench.sockets import socket_bytes
 from thinwire.codec import Pair
-from thinwire.collective import AllGather, CltK, GTopK, Micro, OkTopK, SparDL, Zen
+from thinwire.collective import AllGather, CltK, FewBits, GTopK, Micro, OkTopK, SparDL, Zen
 from thinwire.comm import GroupCommunicator
 from thinwire.cookbook.registry import pieces
 from thinwire.types import ExchangeContext, Sparse
@@ -153,6 +153,30 @@ def test_spardl_moves_4k_words_whatever_the_number_of_ranks(cluster, size):
     for case, results in each_case(cluster, size, SparDL(K / N), 1):
         for way in (0, 1):
             assert most(results, 0, way) <= formula + 2 * size * PER_MESSAGE + BARRIERS, case
+
+
+def dense_bytes(group, rank, size, collective):
+    """Of one exchange of a whole tensor."""
+    comm = GroupCommunicator(group)
+    x = torch.randn(N, generator=torch.Generator().manual_seed(rank))
+    ctx = ExchangeContext(tensor="t", step=0, seed=0, comm=comm)
+    dist.barrier(group)
+    before = socket_bytes()
+    collective.exchange(x, None, ctx)
+    dist.barrier(group)
+    after = socket_bytes()
+    comm.close()
+    return after[0] - before[0], after[1] - before[1]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 8])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_few_bits_move_their_bits_twice(cluster, size, bits):
+    """2·(P-1)/P of the tensor, as a ring does, in `bits` an element and 5 % for the scales."""
+    formula = 2 * N * bits / 8 * (size - 1) / size
+    messages = 2 * (size - 1) * PER_MESSAGE
+    for moved in zip(*cluster.run(dense_bytes, size, FewBits(bits)), strict=True):
+        assert formula <= max(moved) <= 1.05 * formula + messages + BARRIERS
 
 
 def coded_bytes(group, rank, size, codec):

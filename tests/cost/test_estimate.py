@@ -12,7 +12,9 @@ CPU = torch.device("cpu")
 SPEED = Speed(read=1e-9, entry=4e-9, call=1e-4)
 
 
-@pytest.mark.parametrize("name", ["dense", "bf16", "topk", "ok-topk", "union", "dgc", "powersgd"])
+@pytest.mark.parametrize(
+    "name", ["dense", "bf16", "int8", "topk", "ok-topk", "union", "dgc", "powersgd"]
+)
 def test_every_kind_of_work_has_a_curve(name):
     built = recipe(name)
     curves = estimated_costs([built], CPU, SPEED).of(built)
@@ -28,6 +30,7 @@ def test_selecting_takes_longer_than_sending_all_and_coding_longer_than_not():
 
     coded = "topk(0.01) | rice+bf16 | allgather | residual"
     assert work("dense") < work("bf16") < work("topk") < work(coded)
+    assert work("bf16") < work("int8")
 
 
 def test_speed_is_the_best_of_several_reads():

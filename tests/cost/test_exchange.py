@@ -16,6 +16,7 @@ from thinwire.collective import (
     AllGather,
     CltK,
     Dense,
+    FewBits,
     GTopK,
     Micro,
     OkTopK,
@@ -43,6 +44,8 @@ SMALL = Pair(pieces("index")["rice"](), pieces("value")["bf16"]())
 CASES = {
     "dense": (Dense(), None, 1, 0.001),
     "bf16": (Dense("bf16"), None, 1, 0.001),
+    "int8": (FewBits(8), None, 1, 0.001),
+    "int4": (FewBits(4), None, 1, 0.001),
     "allgather": (AllGather(), RAW, 1, 0.005),
     "allgather rice+bf16": (AllGather(), SMALL, 1, 0.02),
     "gtopk": (GTopK(K / N), RAW, 1, 0.005),
@@ -71,7 +74,7 @@ CASES = {
 def test_bytes_are_those_of_real_runs(cluster, name, size):
     """Within the tolerance beside each case; ranks select independently."""
     collective, codec, width, tolerance = CASES[name]
-    k = N // 4 if name == "sparcml of much" else N if isinstance(collective, Dense) else K
+    k = N // 4 if name == "sparcml of much" else N if isinstance(collective, Dense | FewBits) else K
     k = k // width * width
     sent, counts = zip(*cluster.run(mean_sent, size, collective, codec, k, width), strict=True)
     counted = sum(sent) / size

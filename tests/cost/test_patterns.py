@@ -16,6 +16,7 @@ from thinwire.codec.index import RiceIndex
 from thinwire.codec.value import Bf16Value
 from thinwire.collective import (
     Dense,
+    FewBits,
     GTopK,
     LowRank,
     OkTopK,
@@ -37,6 +38,7 @@ from thinwire.cost.exchange import (
     Stage,
     allreduce,
     equal_to_all,
+    equal_to_each,
     gather_numbers,
     to_all,
 )
@@ -67,6 +69,10 @@ class Alike:
     def all_gather_equal(self, tensor: torch.Tensor) -> torch.Tensor:
         self.stages.append(equal_to_all(self.size, tensor.nbytes))
         return torch.stack([tensor] * self.size)
+
+    def all_to_all_equal(self, rows: torch.Tensor) -> torch.Tensor:
+        self.stages.append(equal_to_each(self.size, rows[0].nbytes))
+        return rows[:1].expand_as(rows).contiguous()
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         self.stages.append(allreduce(self.size, tensor.nbytes))
@@ -248,6 +254,14 @@ def test_the_model_factors_what_the_collective_does(
     LowRank(2, dtype).exchange(torch.ones(n), None, ctx)
     load = Load(4, n, n, shapes=shapes)
     assert comm.stages == list(pattern(LowRank(2, dtype), None, load).stages)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("collective", [FewBits(8), FewBits(4, 16), FewBits(8, rotate=True)])
+def test_the_model_sends_the_bytes_of_few_bits(size: int, collective: FewBits) -> None:
+    comm = Alike(size)
+    collective.exchange(torch.ones(1000), None, context(comm))
+    assert comm.stages == list(pattern(collective, None, Load(size, 1000, 1000)).stages)
 
 
 @pytest.mark.parametrize("size", [1, *SIZES])

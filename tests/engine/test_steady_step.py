@@ -11,6 +11,8 @@ from thinwire.units.unit import Unit
 RECIPES = [
     "dense",
     "bf16",
+    "int8",
+    "int4(rotate=True)",
     "topk(0.1)",
     "dgc(0.1)",
     "ok-topk(0.1)",

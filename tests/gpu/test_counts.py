@@ -9,6 +9,8 @@ from support.nccl import DEVICE, ON_CPU
 RECIPES = (
     "dense",
     "bf16",
+    "int8",
+    "int4(rotate=True)",
     "topk(0.01)",
     "topk(0.01, codec='regional+bf16')",
     "dgc(0.01)",
@@ -46,7 +48,8 @@ def test_what_is_counted_is_there(gpu, recipe):
 
 
 @pytest.mark.parametrize(
-    "recipe", ["dense", "bf16", "topk(0.01)", "ok-topk(0.01)", "union(0.01)", "gtopk(0.01)"]
+    "recipe",
+    ["dense", "bf16", "int8", "int4", "topk(0.01)", "ok-topk(0.01)", "union(0.01)", "gtopk(0.01)"],
 )
 def test_bytes_counted_are_those_on_the_sockets(gpu, size, recipe):
     """3 % for framing, and a little for messages so small that NCCL sends flags with each word."""

@@ -239,8 +239,10 @@ def test_what_does_not_fit_is_refused() -> None:
         quantise_shards(x[:99], form, 0)
     with pytest.raises(RecipeError, match="100 elements and shard 2 do not fit"):
         quantise_shards(x, form, 2)
-    with pytest.raises(RecipeError, match=r"shape \(1, 80\) do not fit"):
-        dequantise_shards(torch.zeros(1, 8, dtype=torch.uint8).expand(1, 80), form, x)
     rows = quantise_shards(x, form, 0)
+    with pytest.raises(RecipeError, match="100 elements do not fit shards 0 to 0"):
+        dequantise_shards(rows[:1], form, x)
+    with pytest.raises(RecipeError, match=r"shape \(2, 79\) do not fit"):
+        dequantise_shards(rows[:, 1:], form, x)
     with pytest.raises(RecipeError, match="100 elements do not fit shards 1 to 2"):
         dequantise_shards(rows, form, x, shard=1)

@@ -80,6 +80,9 @@ class FewBits(Collective):
         with ctx.phase("decode"):
             ctx.later(form.sound(arrived), _refuse_unsound)
             wire = add_up_shards(arrived, x, form, me, self._seed("round the sum", ctx), in_place)
+            delivered = None
+            if ctx.settles and not in_place:
+                delivered = _delivered(wires, arrived, wire, form, me, x)
             if ctx.bad is not None:  # as `Pipeline` marks a selection
                 form.scales(wire[None])[:, :1].masked_fill_(ctx.bad > 0, torch.nan)
             form.seal(wire[None])
@@ -89,9 +92,6 @@ class FewBits(Collective):
             ctx.later(form.sound(gathered), _refuse_unsound)
             if ctx.steady:
                 ctx.later(form.scales(gathered)[:, :1].isnan().any(), ctx.note_bad)
-            delivered = None
-            if ctx.settles and not in_place:
-                delivered = _delivered(wires, arrived, wire, form, me, x)
             out = ctx.output(x.numel(), x, zeroed=False)
             mean = dequantise_shards(gathered, form, out, ctx.gradients)
             return Reduced(mean, delivered, is_mean=True)

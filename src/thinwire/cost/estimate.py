@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from thinwire.codec import Pair
-from thinwire.collective import LowRank
+from thinwire.collective import FewBits, LowRank
 from thinwire.cost.curves import Costs, Curve, key_of
 from thinwire.cost.probe import agreed
 from thinwire.feedback import NoFeedback
@@ -75,6 +75,8 @@ def _curves(recipe: Pipeline, speed: Speed) -> dict[str, Curve]:
     if isinstance(sparsifier, Everything) and recipe.codec is None:
         rounds = keeps or not recipe.is_plain_sum
         local = curve(4 if keeps else 1, 0, 1)
+        if isinstance(recipe.collective, FewBits):  # adds up while it encodes
+            return {"local": curve(1, 0, 1), "encode": curve(6, 0, 8), "decode": curve(8, 0, 20)}
         return {"local": local, "encode": curve(2 * rounds, 0, 1), "decode": curve(2, 0, 1)}
     in_one_pass = isinstance(sparsifier, BlockTopK | ReusedThreshold)
     plain = recipe.codec == Pair()

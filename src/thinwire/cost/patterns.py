@@ -23,6 +23,7 @@ from thinwire.collective import (
     AllGather,
     CltK,
     Dense,
+    FewBits,
     GTopK,
     LowRank,
     Micro,
@@ -88,6 +89,17 @@ def check_modelled(collective: Collective) -> None:
 def _dense(collective: Dense, codec: AnyCodec, load: Load) -> Pattern:
     wire = value_bytes(collective.dtype) * load.n
     return Pattern((allreduce(load.workers, wire),), load.n, load.n)
+
+
+@pattern.register
+def _few_bits(collective: FewBits, codec: AnyCodec, load: Load) -> Pattern:
+    """Shards of one size to their owners, and their sums back.
+
+    A rank reads as many codes of others as it writes, whatever the number of ranks.
+    """
+    workers, wire = load.workers, collective.form(load.n, load.workers).row_bytes
+    stages = equal_to_each(workers, wire), equal_to_all(workers, wire, load.backend)
+    return Pattern(stages, load.n, load.n)
 
 
 @pattern.register

@@ -66,34 +66,45 @@ def _at_random(
 
 
 @njit(cache=True, nogil=True)
-def _hadamard(values: Array) -> None:
-    distance = 1
-    while distance < values.size:
-        for start in range(0, values.size, 2 * distance):
-            for i in range(start, start + distance):
-                first, second = values[i], values[i + distance]
-                values[i], values[i + distance] = first + second, first - second
-        distance *= 2
+def _hadamard(values: Array, spare: Array) -> None:
+    """Always neighbours, whose sums go to the front and whose differences to the back.
+
+    That turns the bits of an index by one, and by all of them in the end (Pease, 1968): the same
+    sums as of pairs at a distance of 1, 2, 4 …, but every turn is one long loop.
+    """
+    half, size = values.size // 2, 1
+    source, target = values, spare
+    while size < values.size:
+        for i in range(half):
+            first, second = source[2 * i], source[2 * i + 1]
+            target[i] = first + second
+            target[half + i] = first - second
+        source, target = target, source
+        size *= 2
+    values[:] = source
 
 
 @njit(cache=True, nogil=True)
 def _flip(values: Array, first: int, offset: np.uint64) -> None:
+    kind = values.dtype.type
     for i in range(values.size):
-        if mix(np.uint64(first + i), offset) >> SIGN_BIT:
-            values[i] = -values[i]
+        negative = np.int32(mix(np.uint64(first + i), offset) >> SIGN_BIT)
+        values[i] *= kind(1) - kind(2) * kind(negative)
 
 
 @njit(cache=True, nogil=True)
-def rotate(values: Array, first: int, seeds: Seeds) -> None:
+def rotate(values: Array, spare: Array, first: int, seeds: Seeds) -> None:
+    """H·D·x of a group whose first element is number `first`, in place."""
     if seeds[2]:
         _flip(values, first, seeds[3])
-        _hadamard(values)
+        _hadamard(values, spare)
 
 
 @njit(cache=True, nogil=True)
-def rotate_back(values: Array, first: int, seeds: Seeds) -> None:
+def rotate_back(values: Array, spare: Array, first: int, seeds: Seeds) -> None:
+    """The inverse of `rotate`."""
     if seeds[2]:
-        _hadamard(values)
+        _hadamard(values, spare)
         share = values.dtype.type(1) / values.dtype.type(values.size)
         for i in range(values.size):
             values[i] *= share
@@ -156,8 +167,8 @@ def widened(scale: np.uint16) -> np.float32:
 
 @njit(cache=True, nogil=True)
 def settle(
-    mine: Array, before: Array, values: Array, codes: Array, scale: np.float32, strange: bool,
-    first: int, seeds: Seeds,
+    mine: Array, before: Array, values: Array, spare: Array, codes: Array, scale: np.float32,
+    strange: bool, first: int, seeds: Seeds,
 ) -> None:  # fmt: skip
     """Leave in `mine` what the codes lack of what was there `before`."""
     if strange:
@@ -169,6 +180,6 @@ def settle(
     wide = values.dtype.type(scale)
     for i in range(values.size):
         values[i] = values.dtype.type(codes[i]) * wide
-    rotate_back(values, first, seeds)
+    rotate_back(values, spare, first, seeds)
     for i in range(mine.size):
         mine[i] = before[i] - values[i]

@@ -34,7 +34,7 @@ def _quantise(
     """Groups `begin` to `end`, counted over all shards; of codes and scales a row for a shard."""
     group, groups = small.size, scales.shape[1]
     values, size = scratch[1:], codes.shape[1] // groups
-    before = np.empty_like(values)
+    before, spare = np.empty_like(values), np.empty_like(values)
     for g in range(begin, end):
         shard, at = g // groups, g % groups
         low, high = min(g * group, x.size), min((g + 1) * group, x.size)
@@ -43,12 +43,12 @@ def _quantise(
         values[: mine.size] = mine
         if seeds[2]:
             before[:] = values
-            rotate(values, g * group, seeds)
+            rotate(values, spare, g * group, seeds)
         scale, strange = round_group(scratch, words, small, g * group, levels, largest, seeds)
         pack(small, codes[shard, at * size : (at + 1) * size], 2 * size == group)
         scales[shard, at] = stored(scale, strange)
         if settles and shard != own:
-            settle(mine, before, values, small, scale, strange, g * group, seeds)
+            settle(mine, before, values, spare, small, scale, strange, g * group, seeds)
 
 
 @njit(cache=True, nogil=True)
@@ -60,14 +60,14 @@ def _add_up(
     """Groups `begin` to `end` of the own shard."""
     group, groups, values = small.size, scales.shape[1], scratch[1:]
     size, kind = codes.shape[1] // groups, x.dtype.type
-    exact = np.empty_like(values)
+    exact, spare = np.empty_like(values), np.empty_like(values)
     for at in range(begin, end):
         g = own * groups + at
         low, high = min(g * group, x.size), min((g + 1) * group, x.size)
         mine = x[low:high]
         exact[mine.size :] = 0
         exact[: mine.size] = mine
-        rotate(exact, g * group, seeds)
+        rotate(exact, spare, g * group, seeds)
         values[:] = 0
         for rank in range(codes.shape[0]):
             if rank == own:
@@ -82,7 +82,7 @@ def _add_up(
         pack(small, out_codes[0, at * size : (at + 1) * size], 2 * size == group)
         out_scales[0, at] = stored(scale, strange)
         if settles:
-            rotate_back(values, g * group, seeds)
+            rotate_back(values, spare, g * group, seeds)
             mine[:] = values[: mine.size]
 
 
@@ -94,6 +94,7 @@ def _dequantise(
     """Groups `begin` to `end` of the rows, of which the first element is number `first`."""
     group, groups, kind = small.size, scales.shape[1], out.dtype.type
     values, size = scratch[1:], codes.shape[1] // groups
+    spare = np.empty_like(values)
     for g in range(begin, end):
         shard, at = g // groups, g % groups
         mine = out[min(g * group, out.size) : min((g + 1) * group, out.size)]
@@ -101,7 +102,7 @@ def _dequantise(
         wide = kind(widened(scales[shard, at]))
         for i in range(group):
             values[i] = kind(small[i]) * wide
-        rotate_back(values, first + g * group, seeds)
+        rotate_back(values, spare, first + g * group, seeds)
         for i in range(mine.size):
             mine[i] = values[i] / divisor
 
