@@ -221,9 +221,8 @@ class Pipeline:
         ctx: StepContext,
         gradients: int | None = None,
     ) -> Tensor:
-        """The part on the network and after it; the update ends in the storage of `grad`.
-
-        The mean is over as many `gradients`, where they are not one from each rank.
+        """The part on the network and after it; the update ends in the storage of `grad`, and is
+        the mean over as many `gradients`, where they are not one from each rank.
         """
         gradients = gradients or ctx.comm.size
         watched = (prepared.x.clone(), grad.clone()) if self._watches(ctx) else None

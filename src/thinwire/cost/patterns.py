@@ -52,6 +52,7 @@ from thinwire.cost.exchange import (
     allreduce,
     by_owners,
     equal_to_all,
+    equal_to_each,
     gather,
     gather_numbers,
     inside_nodes,
