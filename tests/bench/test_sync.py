@@ -54,6 +54,13 @@ def test_there_is_a_row_for_every_recipe_and_peer(done: tuple[str, dict[str, Any
 
 
 @by_command
+def test_low_rank_is_of_the_matrix_that_hooks_get(done: tuple[str, dict[str, Any]]) -> None:
+    sent = {row["recipe"]: row["bytes_sent_per_rank"] for row in done[1]["rows"]}
+    matrix, rest, framing = 141 + 141, 20_000 - 141**2, 2_000
+    assert 0 <= sent["powersgd"] - 4 * (4 * matrix + rest) <= framing
+
+
+@by_command
 def test_rows_have_all_fields_and_sound_numbers(done: tuple[str, dict[str, Any]]) -> None:
     for row in done[1]["rows"]:
         assert set(row) >= FIELDS, row["recipe"]

@@ -45,7 +45,11 @@ def test_nothing_is_lost_and_replicas_agree(cluster, settings, size):
     contents = ("normal", "heavy", "tied", "zeros", "one rank only")
     layers = [replace(one, content=c) for one, c in zip(LAYERS, contents, strict=True)]
     layers += [Layer((40, 30), "bfloat16", "transposed"), Layer((50, 40), "float64", "strided")]
-    check(cluster.run(ranks.train, size, Case("powersgd", tuple(layers), settings=settings)))
+    check(
+        cluster.run(
+            ranks.train, size, Case("powersgd", tuple(layers), settings=settings | {"start": 0})
+        )
+    )
 
 
 def exchanged(comm, collective, steps, memory=None, settled=True):
@@ -164,13 +168,13 @@ def steps_of(pipeline, steps, state=None):
 @pytest.mark.parametrize("feedback", [NoFeedback(), Ef21()])
 def test_other_feedbacks(feedback):
     """The update may be written over what it is computed from; EF21's estimate is the update."""
-    plain = tw.recipe("powersgd", rank=3, feedback=feedback)
+    plain = tw.recipe("powersgd", rank=3, start=0, feedback=feedback)
     for _, update, state in steps_of(plain, 3):
         for key in ("estimate", "mean_estimate"):
             if key in state["feedback"]:
                 torch.testing.assert_close(state["feedback"][key], update, rtol=0, atol=1e-5)
     first = next(steps_of(plain, 1))[1]
-    assert torch.equal(first, next(steps_of(tw.recipe("powersgd", rank=3), 1))[1])
+    assert torch.equal(first, next(steps_of(tw.recipe("powersgd", rank=3, start=0), 1))[1])
 
 
 def test_without_feedback_it_loses_and_says_so():
@@ -182,7 +186,7 @@ def beside_pytorch(group, rank, size, columns):
     """How far its hook's updates and ours are apart, both from the hook's state after a step."""
     hook = PowerSGDState(group, matrix_approximation_rank=columns)
     hook.iter = hook.start_powerSGD_iter
-    ours, shape = tw.recipe("powersgd", rank=columns), (60, 80)
+    ours, shape = tw.recipe("powersgd", rank=columns, start=0), (60, 80)
     spec = TensorSpec("w", 4800, torch.float32, torch.device("cpu"), (shape,))
     state, comm, apart = ours.init(spec), GroupCommunicator(group), []
     for step in range(6):
@@ -240,7 +244,7 @@ def gradients(step, names="abc"):
 
 
 def test_a_factor_goes_with_its_tensor_into_other_units():
-    together, regrouped = tw.Synchronizer("powersgd(2)"), tw.Synchronizer("powersgd(2)")
+    together, regrouped = (tw.Synchronizer("powersgd(2, start=1)") for _ in range(2))
     for step in range(4):
         grads = gradients(step)
         expected = together.average_all({name: g.clone() for name, g in grads.items()})
@@ -256,7 +260,7 @@ def test_a_factor_goes_with_its_tensor_into_other_units():
 
 
 def test_resumed_in_other_units_and_by_another_rank():
-    sync = tw.Synchronizer("powersgd(2)")
+    sync = tw.Synchronizer("powersgd(2, start=1)")
     for step in range(3):
         sync.average_all(gradients(step))
     file = io.BytesIO()
@@ -309,5 +313,5 @@ def test_refuses_nonsense(settings):
 def test_ways_to_write_it():
     written = tw.recipe("powersgd", rank=8, dtype="bf16")
     assert written == tw.recipe("powersgd(8, 'bf16')") == tw.recipe(written.to_dict())
-    assert written.collective == LowRank(8, "bf16") and written.conserves
+    assert written.collective == LowRank(8, "bf16", start=2) and written.conserves
     assert tw.recipe("everything | none | lowrank(8) | residual").collective == LowRank(8)

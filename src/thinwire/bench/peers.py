@@ -70,12 +70,12 @@ class Hook:
         self.seconds: dict[str, float] = {}
 
     def step(self, grad: Tensor) -> None:
-        result = self.hook(self.state, Bucket(grad, _as_layers(grad))).wait()
+        result = self.hook(self.state, Bucket(grad, as_layers(grad))).wait()
         if result.data_ptr() != grad.data_ptr():
             grad.copy_(result)
 
 
-def _as_layers(grad: Tensor) -> list[Tensor]:
+def as_layers(grad: Tensor) -> list[Tensor]:
     """A square matrix, which is where PowerSGD sends least, and a vector of what is left over."""
     rows = math.isqrt(grad.numel())
     columns = grad.numel() // rows if rows else 0

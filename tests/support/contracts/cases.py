@@ -36,6 +36,7 @@ MIXTURES = (
     "topk(0.1) | bloom('p1', 0.05)+raw | gtopk(0.1) | residual",
     "topk(0.1) | bloom('leftmost', 0.05)+bf16 | sparcml | residual",
     "block(0.25, 16) | bloom('p0', 0.1)+raw | omnireduce(16) | residual",
+    "everything | none | lowrank | residual",
     "everything | none | lowrank(2, 'bf16') | residual",
     "topk(0.1) | raw | allgather | ef21(0.9)",
     "topk(0.1) | raw+bf16 | gtopk | residual(0.9, reset_every=2)",

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,8 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 import thinwire as tw
-from thinwire.bench.peers import PEERS, Method
+from thinwire.bench.peers import PEERS, Method, as_layers
 from thinwire.bench.sockets import bytes_written
+from thinwire.collective import LowRank
 from thinwire.cookbook import at_density
 from thinwire.lab.rank_main import Case, Message, ReportStep, own_link_bytes
 from thinwire.pipeline import Pipeline
@@ -44,9 +46,12 @@ def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
 
 
 class Recipe:
-    """A recipe of ours, measured as the peers are."""
+    """A recipe of ours, measured as the peers are: low rank of matrices, and from the start."""
 
     def __init__(self, pipeline: Pipeline, seed: int) -> None:
+        self._has_rank = isinstance(pipeline.collective, LowRank)
+        if isinstance(pipeline.collective, LowRank):
+            pipeline = replace(pipeline, collective=replace(pipeline.collective, start=0))
         self.sync = tw.Synchronizer(pipeline, seed=seed)
 
     @property
@@ -55,7 +60,10 @@ class Recipe:
         return dict(Counter(total["seconds"]) + Counter(total["first_steps"]["seconds"]))
 
     def step(self, grad: Tensor) -> None:
-        self.sync.average("gradient", grad)
+        if self._has_rank:
+            self.sync.average_all({f"layer.{place}": g for place, g in enumerate(as_layers(grad))})
+        else:
+            self.sync.average("gradient", grad)
 
 
 def _method(name: str, density: float | None, seed: int) -> Method:
