@@ -1,4 +1,4 @@
-"""Few bits on the CPU: one pass over all groups, what is to be added included."""
+"""Few bits on the CPU: one pass over memory, what is to be added included."""
 
 from typing import Any
 
@@ -23,11 +23,12 @@ from thinwire.kernels.few_bits.groups import (
     widened,
 )
 
+TURN = 1 << 16  # elements
+
 
 @njit(cache=True, nogil=True)
 def _quantise(
-    x: Array, grad: Array | None, velocity: Array | None, factor: Any, clear: bool,
-    bad: Array | None, codes: Array, scales: Array, own: int, settles: bool, levels: Any,
+    x: Array, codes: Array, scales: Array, own: int, settles: bool, levels: Any,
     largest: np.float32, seeds: Seeds, scratch: Array, words: Array, small: Array, begin: int,
     end: int,
 ) -> None:  # fmt: skip
@@ -37,8 +38,7 @@ def _quantise(
     before, spare = np.empty_like(values), np.empty_like(values)
     for g in range(begin, end):
         shard, at = g // groups, g % groups
-        low, high = min(g * group, x.size), min((g + 1) * group, x.size)
-        mine = add(x, grad, velocity, factor, clear, bad, low, high)
+        mine = x[min(g * group, x.size) : min((g + 1) * group, x.size)]
         values[mine.size :] = 0
         values[: mine.size] = mine
         if seeds[2]:
@@ -63,8 +63,7 @@ def _add_up(
     exact, spare = np.empty_like(values), np.empty_like(values)
     for at in range(begin, end):
         g = own * groups + at
-        low, high = min(g * group, x.size), min((g + 1) * group, x.size)
-        mine = x[low:high]
+        mine = x[min(g * group, x.size) : min((g + 1) * group, x.size)]
         exact[mine.size :] = 0
         exact[: mine.size] = mine
         rotate(exact, spare, g * group, seeds)
@@ -138,15 +137,22 @@ def _limits(x: Tensor, form: Form) -> tuple[Any, np.float32]:
 def quantise_shards(
     x: Tensor, form: Form, own: int, seed: int | None, settle: bool, addend: Addend | None
 ) -> Tensor:
+    """In turns that fit a cache: adding is compiled for each dtype of gradients, the rest once."""
     rows = form.rows(form.shards, x.device)
-    flat, added, codes = view(x), summands(x, addend), _views(rows, form)
-    fixed = (own, settle, *_limits(x, form), _seeds(form, seed))
-    _threads.run(
-        lambda _, begin, end: _quantise(
-            flat, *added, *codes, *fixed, *_scratch(x, form), begin, end
-        ),
-        _parts(form, form.shards * form.groups),
-    )
+    flat, added = view(x), summands(x, addend)
+    given = (flat, *_views(rows, form), own, settle, *_limits(x, form), _seeds(form, seed))
+    each = max(1, TURN // form.group)
+
+    def work(_: int, begin: int, end: int) -> None:
+        scratch = _scratch(x, form)
+        for first in range(begin, end, each):
+            last = min(first + each, end)
+            if addend is not None:
+                low, high = (min(g * form.group, flat.size) for g in (first, last))
+                add(flat, *added, low, high)
+            _quantise(*given, *scratch, first, last)
+
+    _threads.run(work, _parts(form, form.shards * form.groups))
     return rows
 
 
