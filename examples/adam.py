@@ -1,4 +1,4 @@
-"""AdamW that takes part in the exchange: what is compressed are its steps, not gradients.
+"""AdamW that takes part in the exchange: its momentum comes before the selection.
 
 torchrun --nproc-per-node 2 examples/adam.py
 """
@@ -22,14 +22,14 @@ def main() -> None:
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1))
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(ddp.parameters(), lr=0.003)
-    optimizer = tw.optim(optimizer, ddp, "signsgd")  # the one line: 1 bit an element
+    optimizer = tw.optim(optimizer, ddp, "topk(0.01)")  # the one line
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
 
     for step in range(STEPS):
         x = torch.randn(32, 64, generator=data)
         loss = (ddp(x) - x.sum(1, keepdim=True)).square().mean()
         optimizer.zero_grad()
-        loss.backward()  # the moments are updated and their steps exchanged beside this
+        loss.backward()  # momentum, selection and exchange run beside this
         optimizer.step()
         scheduler.step()
         if rank == 0 and step % 20 == 0:

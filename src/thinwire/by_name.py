@@ -31,9 +31,11 @@ class ByName(Pipeline):
     collective: Dense = field(default_factory=Dense)
     feedback: NoFeedback = field(default_factory=NoFeedback)
     rules: tuple[tuple[str, Pipeline], ...] = ()
+    patterns: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
         Pipeline.__post_init__(self)
+        object.__setattr__(self, "patterns", tuple(pattern for pattern, _ in self.rules))
         if not self.rules:
             raise RecipeError("a recipe by names has no patterns: give at least one, as '*'")
         for pattern, recipe in self.rules:
@@ -57,12 +59,11 @@ class ByName(Pipeline):
 
     def of_tensor(self, name: str) -> Pipeline:
         """The recipe of the first pattern that matches."""
-        patterns = tuple(pattern for pattern, _ in self.rules)
-        found = _first_match(patterns, name)
+        found = _first_match(self.patterns, name)
         if found is None:
             raise RecipeError(
                 f"the recipe has no pattern for the parameter {name!r}; it has "
-                f"{', '.join(map(repr, patterns))}: add one, or '*' for all others"
+                f"{', '.join(map(repr, self.patterns))}: add one, or '*' for all others"
             )
         return self.rules[found][1]
 
@@ -76,12 +77,11 @@ class ByName(Pipeline):
 
     def names_by_pattern(self, names: Iterable[str]) -> dict[str, list[str]]:
         """Which of these tensors each pattern gets: none, where those before it match them all."""
-        patterns = tuple(pattern for pattern, _ in self.rules)
-        gets: dict[str, list[str]] = {pattern: [] for pattern in patterns}
+        gets: dict[str, list[str]] = {pattern: [] for pattern in self.patterns}
         for name in names:
-            found = _first_match(patterns, name)
+            found = _first_match(self.patterns, name)
             if found is not None:
-                gets[patterns[found]].append(name)
+                gets[self.patterns[found]].append(name)
         return gets
 
     @property

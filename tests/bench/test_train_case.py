@@ -199,7 +199,8 @@ def optimisers(group: Any, rank: int, size: int) -> list[str]:
         handle, optimizer = take_part(ddp, given, recipe, {}, 0)
         ddp(torch.ones(1, 40)).sum().backward()
         optimizer.step()
-        feedback = "" if handle is None else repr(handle.synchronizer.pipeline.feedback)
+        pipeline = None if handle is None else handle.synchronizer.pipeline
+        feedback = "" if pipeline is None else repr(pipeline.of_tensor("weight").feedback)
         kinds.append(f"{type(optimizer).__module__} {feedback}")
         if handle is not None:
             handle.close()

@@ -72,16 +72,12 @@ def made(kind, parameters):
 
 
 def as_torch_where_all_is_sent(group, rank, size, kind):
-    """All ranks have the same batch: then the mean of their steps is the step of the mean.
-
-    But for `workers`, which takes what differs between gradients of one rank for noise.
-    """
+    """One rank: then its own moments are those of the mean."""
     model, plain = build(group), build(group)
     # Where all is delivered, masking would end all momentum.
-    recipe = tw.recipe(WHOLE, feedback="momentum(masking=False)") if kind == "sgd" else WHOLE
+    feedback = "momentum(masking=False)" if kind == "sgd" else "adam"
+    recipe = tw.recipe(WHOLE, feedback=feedback)
     optimizer = tw.optim(made(kind, model.parameters()), model, recipe)
-    for unit in optimizer.handle.synchronizer.pipeline.alternatives if kind != "sgd" else ():
-        assert unit.feedback.workers == size
     reference = made(kind, plain.parameters())
     schedulers = [torch.optim.lr_scheduler.StepLR(o, 2, 0.5) for o in (optimizer, reference)]
     train(model, optimizer, 0, range(5), schedulers[0])
@@ -90,10 +86,10 @@ def as_torch_where_all_is_sent(group, rank, size, kind):
     return float((weights(model) - weights(plain)).abs().max())
 
 
-def conserved(group, rank, size, kind):
+def conserved(group, rank, size, kind, refresh):
     """Σ (r + own step) = P·p.grad + Σ r', and the replicas' weights stay the same bits."""
     model, twin = build(group), build(group).module
-    optimizer = tw.optim(made(kind, model.parameters()), model, RECIPE)
+    optimizer = tw.optim(made(kind, model.parameters()), model, RECIPE, refresh=refresh)
     gaps, before = [], {}
     for step in range(4):
         twin.load_state_dict(model.module.state_dict())
@@ -108,7 +104,7 @@ def conserved(group, rank, size, kind):
             spec = tw.TensorSpec(name, p.numel(), p.dtype, p.device)
             state = feedback.init(spec) | {k: v for k, v in old.items() if k in feedback.init(spec)}
             brought = feedback.at(step).before(q.grad.reshape(-1), state).double()
-            rest = brought - after[name]["feedback/residual"]
+            rest = brought - after[name].get("feedback/residual", 0.0)
             dist.all_reduce(rest, group=group)
             gaps.append(float((rest - size * p.grad.reshape(-1)).abs().max()))
         before = after
@@ -118,9 +114,9 @@ def conserved(group, rank, size, kind):
     return max(gaps)
 
 
-def resumed(group, rank, size):
+def resumed(group, rank, size, recipe):
     model = build(group)
-    optimizer = tw.optim(made("adam", model.parameters()), model, RECIPE)
+    optimizer = tw.optim(made("adam", model.parameters()), model, recipe)
     train(model, optimizer, rank, range(3))
     file = io.BytesIO()
     torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, file)
@@ -129,7 +125,7 @@ def resumed(group, rank, size):
     saved = torch.load(file, weights_only=True)
     again = build(group)
     again.module.load_state_dict(saved["model"])
-    loaded = tw.optim(made("adam", again.parameters()), again, RECIPE)
+    loaded = tw.optim(made("adam", again.parameters()), again, recipe)
     loaded.load_state_dict(saved["optimizer"])
     train(again, loaded, rank, range(3, 6))
     return torch.equal(weights(model), weights(again))
@@ -138,7 +134,7 @@ def resumed(group, rank, size):
 def dense_tensors_are_the_given_optimisers(group, rank, size):
     """By name, some parameters dense: these are stepped by torch's AdamW, on the mean gradient."""
     model, plain = build(group), build(group)
-    rules = {"norm.*": "dense", "embedding.*": "bf16", "*": "topk(0.05)"}
+    rules = {"norm.*": "dense", "embedding.*": "bf16", "*": "signsgd"}
     optimizer = tw.optim(made("adam", model.parameters()), model, tw.recipe(rules, bypass=50))
     pipeline = optimizer.handle.synchronizer.pipeline
     feedbacks = {n: pipeline.of_tensor(n).feedback for n, _ in model.module.named_parameters()}
@@ -168,7 +164,7 @@ def refused(group, rank, size):
         tw.optim(made("adam", parameters), model.module, RECIPE)
     scaler = torch.amp.GradScaler("cpu")
     with pytest.raises(tw.RecipeError, match="GradScaler"):
-        tw.optim(made("adam", parameters), model, RECIPE, grad_scaler=scaler)
+        tw.optim(made("adam", parameters), model, "signsgd", grad_scaler=scaler)
     optimizer = tw.optim(made("adam", parameters), model, RECIPE)
     with pytest.raises(tw.RecipeError, match="cannot be added"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
@@ -179,7 +175,7 @@ def refused(group, rank, size):
 def in_nodes(group, rank, size):
     """Leaders make one step of the node's sum; the mean is over the nodes."""
     model, plain = build(group), build(group)
-    optimizer = tw.optim(made("adam", model.parameters()), model, WHOLE, node_size=2)
+    optimizer = tw.optim(made("adam", model.parameters()), model, WHOLE, refresh=0, node_size=2)
     reference = made("adam", plain.parameters())
     train(model, optimizer, 0, range(3))
     train(plain, reference, 0, range(3))
@@ -213,17 +209,35 @@ def momentum_of_sgd(group, rank, size):
     for recipe in (RECIPE, tw.recipe("dgc", momentum=0.5, clip_norm=2.0)):
         model = build(group)
         optimizer = tw.optim(made("sgd", model.parameters()), model, recipe)
-        feedbacks.append(optimizer.handle.synchronizer.pipeline.feedback)
+        pipeline = optimizer.handle.synchronizer.pipeline
+        feedbacks.append(
+            [pipeline.of_tensor(name).feedback for name in ("hidden.weight", "norm.bias")]
+        )
         optimizer.handle.close()
     return feedbacks
+
+
+def without_momentum_after_the_exchange(group, rank, size):
+    """Behind a selection Adam's turn is with β₁ = 0; the others' with their own."""
+    model = build(group)
+    optimizer = tw.optim(made("adam", model.parameters()), model, RECIPE)
+    train(model, optimizer, rank, range(3))
+    state, betas = optimizer.given.state, optimizer.param_groups[0]["betas"]
+    net = model.module
+    corrected = torch.equal(state[net.hidden.weight]["exp_avg"], net.hidden.weight.grad)
+    usual = not torch.equal(state[net.norm.bias]["exp_avg"], net.norm.bias.grad)
+    steps = {int(state[p]["step"]) for p in net.parameters()}
+    optimizer.handle.close()
+    return corrected, usual, steps, betas
 
 
 # The tests.
 
 
+@pytest.mark.parametrize("refresh", [None, 0, 2])
 @pytest.mark.parametrize("kind", ["adam", "groups", "sgd"])
-def test_nothing_is_lost_and_replicas_stay_the_same(cluster, kind):
-    assert max(cluster.run(conserved, 3, kind)) < 1e-5
+def test_nothing_is_lost_and_replicas_stay_the_same(cluster, kind, refresh):
+    assert max(cluster.run(conserved, 3, kind, refresh)) < 1e-5
 
 
 @pytest.mark.parametrize("kind", ["adam", "groups", "sgd"])
@@ -232,15 +246,25 @@ def test_where_all_is_sent_it_is_torchs_own(cluster, kind):
         assert gap < 1e-5
 
 
-def test_stop_and_go_bit_for_bit(cluster):
-    assert all(cluster.run(resumed, 2))
+@pytest.mark.parametrize("recipe", [RECIPE, "signsgd"], ids=["topk", "signsgd"])
+def test_stop_and_go_bit_for_bit(cluster, recipe):
+    assert all(cluster.run(resumed, 2, recipe))
+
+
+def test_behind_a_selection_adam_has_no_momentum_after_it(cluster):
+    for corrected, usual, steps, betas in cluster.run(without_momentum_after_the_exchange, 2):
+        assert corrected and usual
+        assert steps == {3}
+        assert betas == (0.9, 0.95)
 
 
 def test_dense_tensors_by_name(cluster):
     for feedbacks, kept, gap in cluster.run(dense_tensors_are_the_given_optimisers, 2):
         assert feedbacks["norm.weight"] == feedbacks["embedding.weight"] == NoFeedback()
-        assert feedbacks["hidden.weight"] == Adam(0.9, 0.95, 1e-8, workers=2)
-        assert kept == {n: n.startswith(("norm", "embedding")) for n in kept}
+        assert feedbacks["hidden.weight"] == Adam(0.9, 0.95, 1e-8, workers=2, refresh=10)
+        assert feedbacks["hidden.bias"] == Adam(0.9, 0.95, 1e-8, workers=2, refresh=10)
+        assert feedbacks["head.bias"] == NoFeedback()  # of 4 elements
+        assert kept == {n: not n.startswith(("hidden", "head.w")) for n in kept}
         assert gap < 1e-6
 
 
@@ -261,5 +285,5 @@ def test_rows_and_a_closure(cluster):
 
 def test_sgd_gets_its_momentum_as_feedback_with_the_recipes_own_settings(cluster):
     for plain, own in cluster.run(momentum_of_sgd, 1):
-        assert plain == Momentum(0.9)
-        assert own == Momentum(0.9, clip_norm=2.0)
+        assert plain == [Momentum(0.9), NoFeedback()]
+        assert own == [Momentum(0.9, clip_norm=2.0), NoFeedback()]

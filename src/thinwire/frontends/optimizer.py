@@ -1,24 +1,27 @@
 """An optimiser that takes part in the exchange: `optim`.
 
-Adam is not linear in the gradient, so that it must not come after a selection that sends sums of
-many gradients at once. `optim` moves its moments before the selection (`feedback/adam.py`); what
-DDP's hook then leaves in `p.grad` is a step, and `Optimizer.step` takes it.
+A residual sends sums of many gradients at once, and rarely. Momentum after it smears each over the
+steps that follow, and Adam, which is not linear, takes it for noise. So `optim` moves the momentum
+before the selection (`feedback/momentum.py`), or, where something of every element is sent, all of
+Adam (`feedback/adam.py`), and takes what is left of the step afterwards.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
 from glob import escape
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from thinwire import cookbook
-from thinwire.auto import Auto
+from thinwire.auto import Auto, dense_pipeline
 from thinwire.by_name import ByName
 from thinwire.comm import node_size_of
 from thinwire.errors import RecipeError
-from thinwire.feedback import Adam, Momentum, Residual
+from thinwire.feedback import Adam, Momentum, NoFeedback, Residual
 from thinwire.frontends.ddp import compress, ddp_of
 from thinwire.frontends.handle import Handle, named
 from thinwire.pipeline import Pipeline
@@ -26,13 +29,15 @@ from thinwire.sparsify import Everything
 from thinwire.types import Feedback
 
 REFRESH = 10  # steps; of every element something is sent in each
+WHOLE = dataclasses.replace(dense_pipeline(NoFeedback()), unit="model")
+"""How small tensors travel: all together, and with nothing kept."""
 
 
 class Optimizer(torch.optim.Optimizer):
     """What `optim` gives back, in place of the optimiser that it was given.
 
-    Both have the same `param_groups`, so that schedulers may hold either. Tensors that the recipe
-    sends whole are still stepped by the given one. `handle` is that of `compress`.
+    Both have the same `param_groups`, so that schedulers may hold either. `handle` is that of
+    `compress`.
     """
 
     def __init__(
@@ -42,22 +47,22 @@ class Optimizer(torch.optim.Optimizer):
         self.given, self.handle, self._taken = given, handle, taken
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take the steps that the backward pass left in the gradients."""
+        """Go on from what the backward pass left in the gradients."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        others = False
-        own: list[Tensor] = []
+        by_way: dict[Way, list[Tensor]] = {way: [] for way in Way}
         for group in self.param_groups:
             ready = [p for p in group["params"] if p.grad is not None]
-            mine = [p for p in ready if p in self._taken and not p.grad.is_sparse]
-            others |= len(mine) < len(ready)
+            own = [p for p in ready if self._way(p) is Way.OWN]
             with torch.no_grad():
-                self._step_group(mine, group)
-            own += mine
-        if others:
-            self._step_others(own)
+                self._step_group(own, group)
+            for p in ready:
+                by_way[self._way(p)].append(p)
+        self._step_given(by_way, Way.GIVEN)
+        with _without_momentum(self.given.param_groups):
+            self._step_given(by_way, Way.CORRECTED)
         return loss
 
     def state_dict(self) -> dict[str, Any]:
@@ -104,16 +109,49 @@ class Optimizer(torch.optim.Optimizer):
         torch._foreach_add_(decays, parameters, alpha=decay)
         return decays
 
-    def _step_others(self, own: list[Tensor]) -> None:
-        """The given optimiser's turn, which does not see what was already stepped."""
-        hidden = [p.grad for p in own]
-        for p in own:
+    def _way(self, p: Tensor) -> "Way":
+        assert p.grad is not None
+        feedback = self._taken.get(p)
+        if feedback is None or p.grad.is_sparse:
+            return Way.GIVEN
+        after = isinstance(feedback, Momentum) and not isinstance(self.given, torch.optim.SGD)
+        return Way.CORRECTED if after else Way.OWN
+
+    def _step_given(self, by_way: Mapping["Way", list[Tensor]], way: "Way") -> None:
+        """The given optimiser's turn, which sees the gradients of one way only."""
+        if not by_way[way]:
+            return
+        hidden = [(p, p.grad) for other in Way if other is not way for p in by_way[other]]
+        for p, _ in hidden:
             p.grad = None
         try:
             self.given.step()
         finally:
-            for p, grad in zip(own, hidden, strict=True):
+            for p, grad in hidden:
                 p.grad = grad
+
+
+class Way(Enum):
+    """How a parameter is stepped."""
+
+    GIVEN = "as ever: its gradient is the mean"
+    CORRECTED = "by the given optimiser without its momentum, which is in the gradient"
+    OWN = "here: its gradient is the step"
+
+
+@contextmanager
+def _without_momentum(groups: Sequence[dict[str, Any]]) -> Iterator[None]:
+    """Adam with β₁ = 0."""
+    kept = [group.get("betas") for group in groups]
+    for group, betas in zip(groups, kept, strict=True):
+        if betas is not None:
+            group["betas"] = (0.0, betas[1])
+    try:
+        yield
+    finally:
+        for group, betas in zip(groups, kept, strict=True):
+            if betas is not None:
+                group["betas"] = betas
 
 
 def optim(
@@ -128,48 +166,56 @@ def optim(
 
         optimizer = thinwire.optim(torch.optim.AdamW(ddp.parameters(), lr), ddp, "topk(0.01)")
 
-    The training loop stays as it is. Where the recipe keeps a residual, the moments of `Adam` and
-    `AdamW`, and the momentum of `SGD`, move before the selection, by the feedbacks `adam` and
-    `momentum`; other tensors are stepped by the optimiser as ever.
+    The training loop stays as it is. Where the recipe keeps a residual,
 
-    `refresh` is that of the feedback `adam`: every so many steps the gradients themselves are
-    averaged, in 16 bits, for Adam's second moment. By default every 10 where the recipe sends
-    something of every element, as `signsgd` does, and never behind a selection, beside which it
-    would be most of what is sent. `settings` are those of `compress`. After `backward()` the
-    gradients of such tensors are steps: do not clip them.
+    - behind a selection the momentum of `SGD`, `Adam` and `AdamW` moves before it, as DGC's
+      momentum correction (the feedback `momentum`); Adam's second moment stays after it;
+    - where something of every element is sent, as by `signsgd`, all of Adam moves before the
+      exchange (the feedback `adam`), and its second moment is refreshed by a dense average of the
+      gradients every `refresh` steps, 10 by default. A `refresh` asks for this way behind a
+      selection too; 0 does without.
+
+    Other tensors, and those of at most `bypass` elements, travel whole and are stepped by the
+    optimiser as ever. `settings` are those of `compress`. After `backward()` the gradients are no
+    longer the mean of the ranks': do not clip them.
     """
     ddp = ddp_of(model, "optim")
     pipeline = cookbook.recipe(recipe)
     if isinstance(pipeline, Auto):
         raise RecipeError("a recipe that chooses may go back to gradients: name one for optim()")
     workers = ddp.process_group.size() // node_size_of(settings.get("node_size", 1))
-    rules: list[tuple[str, Pipeline]] = []
+    recipes: dict[str, Pipeline] = {}
     taken: dict[Tensor, Feedback] = {}
     feedbacks = _feedbacks(optimizer, max(1, workers))
     for name, parameter in named(ddp).items():
-        own = pipeline.of_tensor(name)
-        feedback = feedbacks.get(parameter)
+        own, feedback = pipeline.of_tensor(name), feedbacks.get(parameter)
         if feedback is not None and isinstance(own.feedback, Residual | Momentum | Adam):
-            taken[parameter] = _in_place_of(own, feedback, refresh)
-            own = dataclasses.replace(own, feedback=taken[parameter])
-        rules.append((escape(name), own))
-    alike = all(own == rules[0][1] for _, own in rules)
-    handle = compress(model, rules[0][1] if alike else ByName.of(rules), **settings)
-    return Optimizer(optimizer, handle, taken)
+            if parameter.numel() <= own.bypass:
+                own = WHOLE
+            else:
+                taken[parameter] = _in_place_of(own, feedback, refresh)
+                own = dataclasses.replace(own, feedback=taken[parameter])
+        recipes[name] = own
+    return Optimizer(optimizer, compress(model, _joined(recipes), **settings), taken)
 
 
-def _in_place_of(recipe: Pipeline, feedback: Feedback, refresh: int | None) -> Feedback:
-    """The optimiser's moments; what the recipe's own feedback says beside them stays."""
-    own = recipe.feedback
-    if isinstance(own, Momentum) and isinstance(feedback, Momentum):
-        return dataclasses.replace(own, factor=feedback.factor)
-    if not isinstance(feedback, Adam):
-        return feedback
-    if refresh is None and isinstance(own, Adam):
-        refresh = own.refresh
-    if refresh is None:
-        refresh = REFRESH if isinstance(recipe.sparsifier, Everything) else 0
-    return dataclasses.replace(feedback, refresh=refresh)
+def _joined(recipes: Mapping[str, Pipeline]) -> Pipeline:
+    """One recipe of these, by name; what most of the tensors have is for all others."""
+    all_of_them = list(recipes.values())
+    most = max(all_of_them, key=all_of_them.count)
+    rules = [(escape(name), own) for name, own in recipes.items() if own != most]
+    return ByName.of([*rules, ("*", most)]) if rules else most
+
+
+def _in_place_of(recipe: Pipeline, adam: Feedback, refresh: int | None) -> Feedback:
+    """What goes before the exchange; what the recipe's own feedback says beside it stays."""
+    own, whole = recipe.feedback, isinstance(recipe.sparsifier, Everything)
+    if isinstance(adam, Adam) and (whole or refresh is not None or isinstance(own, Adam)):
+        if refresh is None:
+            refresh = own.refresh if isinstance(own, Adam) else REFRESH
+        return dataclasses.replace(adam, refresh=refresh)
+    factor = adam.beta1 if isinstance(adam, Adam) else cast(Momentum, adam).factor
+    return dataclasses.replace(own if isinstance(own, Momentum) else Momentum(), factor=factor)
 
 
 def _feedbacks(optimizer: torch.optim.Optimizer, workers: int) -> dict[Tensor, Feedback]:
