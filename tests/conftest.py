@@ -8,7 +8,12 @@ import torch
 from hypothesis import HealthCheck, Phase, settings
 
 from support.cluster import Cluster
+from support.implementations import HAS_GPU
 from support.report import report  # noqa: F401, a fixture
+
+# Triton decides when it is imported, and PyTorch's compiler imports it: before any test does.
+if not HAS_GPU:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # "quick" draws the same examples every time and reports what it drew; "deep", by
 # --hypothesis-profile=deep, looks for new ones and makes those that fail small. Neither looks

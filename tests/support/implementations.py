@@ -4,7 +4,6 @@ Triton's kernels run on the GPU where there is one, else in Triton's interpreter
 decides between the two when it is imported: the variable is set here, before.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ from thinwire.kernels import Implementation, _threads, use
 T = TypeVar("T")
 
 HAS_GPU = torch.cuda.is_available()
-if not HAS_GPU:
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @dataclass(frozen=True)
