@@ -114,8 +114,7 @@ class Optimizer(torch.optim.Optimizer):
         feedback = self._taken.get(p)
         if feedback is None or p.grad.is_sparse:
             return Way.GIVEN
-        after = isinstance(feedback, Momentum) and not isinstance(self.given, torch.optim.SGD)
-        return Way.CORRECTED if after else Way.OWN
+        return Way.CORRECTED if _comes_apart(feedback, self.given) else Way.OWN
 
     def _step_given(self, by_way: Mapping["Way", list[Tensor]], way: "Way") -> None:
         """The given optimiser's turn, which sees the gradients of one way only."""
@@ -135,7 +134,7 @@ class Way(Enum):
     """How a parameter is stepped."""
 
     GIVEN = "as ever: its gradient is the mean"
-    CORRECTED = "by the given optimiser without its momentum, which is in the gradient"
+    CORRECTED = "by the given optimiser without its momentum, which comes before the selection"
     OWN = "here: its gradient is the step"
 
 
@@ -175,9 +174,10 @@ def optim(
       gradients every `refresh` steps, 10 by default. A `refresh` asks for this way behind a
       selection too; 0 does without.
 
-    Other tensors, and those of at most `bypass` elements, travel whole and are stepped by the
-    optimiser as ever. `settings` are those of `compress`. After `backward()` the gradients are no
-    longer the mean of the ranks': do not clip them.
+    Tensors of at most `bypass` elements travel whole; behind a selection Adam has no momentum for
+    them either, so that they keep up with the others. Tensors of a recipe that keeps nothing are
+    stepped by the optimiser as ever. `settings` are those of `compress`. After `backward()` the
+    gradients are no longer the mean of the ranks': do not clip them.
     """
     ddp = ddp_of(model, "optim")
     pipeline = cookbook.recipe(recipe)
@@ -190,13 +190,18 @@ def optim(
     for name, parameter in named(ddp).items():
         own, feedback = pipeline.of_tensor(name), feedbacks.get(parameter)
         if feedback is not None and isinstance(own.feedback, Residual | Momentum | Adam):
-            if parameter.numel() <= own.bypass:
-                own = WHOLE
-            else:
-                taken[parameter] = _in_place_of(own, feedback, refresh)
-                own = dataclasses.replace(own, feedback=taken[parameter])
+            moved = _in_place_of(own, feedback, refresh)
+            small = parameter.numel() <= own.bypass
+            own = WHOLE if small else dataclasses.replace(own, feedback=moved)
+            if not small or _comes_apart(moved, optimizer):
+                taken[parameter] = moved
         recipes[name] = own
     return Optimizer(optimizer, compress(model, _joined(recipes), **settings), taken)
+
+
+def _comes_apart(feedback: Feedback, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether momentum is before the exchange and the rest of Adam after it."""
+    return isinstance(feedback, Momentum) and not isinstance(optimizer, torch.optim.SGD)
 
 
 def _joined(recipes: Mapping[str, Pipeline]) -> Pipeline:
