@@ -75,11 +75,9 @@ def test_rows_have_all_fields_and_sound_numbers(done: tuple[str, dict[str, Any]]
 def test_our_recipes_are_split_into_phases(done: tuple[str, dict[str, Any]]) -> None:
     for row in done[1]["rows"]:
         if not row["peer"]:
-            # `auto` tries nothing but dense where it predicts that nothing else is faster.
-            tried = set(row["decision"]["steps"]) if row["decision"] else set()
-            dense = row["recipe"] in ("dense", "parallax") or tried == {"dense"}
-            selects = set() if dense else {"select"}
-            assert set(row["seconds_by_phase"]) >= {"exchange", "feedback", "other"} | selects
+            selects = tw.recipe(row["recipe"]).sparsifier.density is not None
+            phases = {"exchange", "feedback", "other"} | ({"select"} if selects else set())
+            assert set(row["seconds_by_phase"]) >= phases
             assert all(seconds >= 0 for seconds in row["seconds_by_phase"].values())
 
 
