@@ -46,7 +46,7 @@ def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tenso
 def read_rows(bodies: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
     """searchsorted and not repeat_interleave: it needs no sum to be right."""
     table_end = form.regions(rows) * form.tally.itemsize
-    tally = bodies[:, :table_end].contiguous().view(form.tally).to(torch.int64)
+    tally = _viewed(bodies[:, :table_end], form.tally).to(torch.int64)
     offsets, spare = offsets_of(bodies[:, table_end:], count, form)
     ends = tally.cumsum(1)
     places = torch.arange(count, device=bodies.device).expand(len(bodies), count).contiguous()
@@ -69,9 +69,15 @@ def pack_rows(offsets: Tensor, form: Form) -> Tensor:
 def offsets_of(bodies: Tensor, count: int, form: Form) -> tuple[Tensor, Tensor]:
     """The offsets of each row, and (0-D bool) whether what fills them up is zero."""
     if not form.packed:
-        offsets = bodies.contiguous().view(form.offset)
-        return offsets, torch.ones((), dtype=torch.bool, device=bodies.device)
+        sound = torch.ones((), dtype=torch.bool, device=bodies.device)
+        return _viewed(bodies, form.offset), sound
     slots = form.slots(count)
     unpacked = unpack_bits(bodies.reshape(-1), len(bodies) * slots, form.bits)
     rows = unpacked.view(len(bodies), slots)
     return rows[:, :count], (rows[:, count:] == 0).all()
+
+
+def _viewed(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """The rows' bytes as numbers, of a copy: a row may begin at any byte, and be the only one."""
+    form = len(rows), rows.shape[1] // dtype.itemsize
+    return rows.flatten().clone().view(dtype).view(form)
