@@ -192,6 +192,7 @@ def optimisers(group: Any, rank: int, size: int) -> list[str]:
         "topk(0.1)",
         "everything | raw+sign | allgather | adam(refresh=5)",
         "torch-dense",
+        "optim:topk(0.1)",
     ):
         model = torch.nn.Linear(40, 50)
         ddp = DistributedDataParallel(model, process_group=group)
@@ -207,9 +208,10 @@ def optimisers(group: Any, rank: int, size: int) -> list[str]:
     return kinds
 
 
-def test_a_recipe_with_adam_takes_the_optimiser_along(two: Cluster) -> None:
-    for plain, joined, peer in two.run(optimisers, 2):
+def test_a_recipe_with_adam_and_one_that_says_so_take_the_optimiser_along(two: Cluster) -> None:
+    for plain, joined, peer, asked in two.run(optimisers, 2):
         assert plain == "torch.optim.adamw Residual(decay=1.0, reset_every=0)"
         assert joined.startswith("thinwire.frontends.optimizer Adam(")
         assert "beta2=0.999" in joined and "refresh=5" in joined
         assert peer == "torch.optim.adamw "
+        assert asked.startswith("thinwire.frontends.optimizer Momentum(")

@@ -7,7 +7,7 @@ import thinwire as tw
 from thinwire.bench.limits import refuse_device, refuse_links
 from thinwire.bench.peers import BASELINE, PEERS, takes_density
 from thinwire.bench.runner import Device, in_words
-from thinwire.bench.train.hooks import DDP_PEERS
+from thinwire.bench.train.hooks import DDP_PEERS, JOINED
 from thinwire.cookbook import at_density
 from thinwire.errors import ThinwireError
 from thinwire.lab.lab import Check
@@ -108,7 +108,7 @@ def refuse_recipes(names: Iterable[str], density: float) -> None:
                 f"{name} is no DDP hook: `bench sync` measures it; here: {', '.join(DDP_PEERS)}"
             )
         if name not in PEERS:
-            at_density(name, own_density(name, density))
+            at_density(name.removeprefix(JOINED), own_density(name, density))
 
 
 def order(case: Case, settings: Settings) -> Message:

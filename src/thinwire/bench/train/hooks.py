@@ -24,6 +24,7 @@ from thinwire.frontends import Handle
 
 Hooked = Callable[[object, GradBucket], Future[Tensor]]
 DDP_PEERS = tuple(name for name in PEERS if name not in SPARSE_PEERS)
+JOINED = "optim:"  # before a recipe that the optimiser takes part in
 
 
 class HeldBack(DistributedDataParallel):
@@ -99,10 +100,13 @@ def take_part(
     arguments: dict[str, Any],
     seed: int,
 ) -> tuple[Handle | None, torch.optim.Optimizer]:
-    """As `compress`; and the optimiser, which a recipe with the feedback `adam` takes along."""
+    """As `compress`; and the optimiser, which takes part in some recipes: `thinwire.optim`.
+
+    Those are asked for by `optim:`, or have the feedback `adam`, which cannot do without.
+    """
     if recipe not in DDP_PEERS:
-        pipeline = tw.recipe(recipe, **arguments)
-        if any(own.feedback.is_step for own in pipeline.alternatives):
+        pipeline = tw.recipe(recipe.removeprefix(JOINED), **arguments)
+        if recipe.startswith(JOINED) or any(own.feedback.is_step for own in pipeline.alternatives):
             joined = tw.optim(optimizer, ddp, pipeline, seed=seed)
             return joined.handle, joined
     return compress(ddp, recipe, arguments, seed), optimizer
