@@ -14,6 +14,7 @@ from thinwire.errors import exchange_named
         (tw.DisagreementError, RuntimeError),
         (tw.ExchangeError, RuntimeError),
         (tw.NonFiniteError, FloatingPointError),
+        (tw.ClosedError, RuntimeError),
     ],
 )
 def test_the_family(error: type[Exception], builtin: type[Exception]) -> None:

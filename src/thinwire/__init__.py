@@ -13,6 +13,7 @@ from thinwire.cookbook import recipe, recipes
 from thinwire.cookbook.registry import register
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import (
+    ClosedError,
     DisagreementError,
     ExchangeError,
     NonFiniteError,
@@ -41,6 +42,7 @@ from thinwire.types import (
 __version__ = "0.2.0.dev0"
 
 __all__ = [
+    "ClosedError",
     "Codec",
     "Collective",
     "DisagreementError",

@@ -24,6 +24,10 @@ class ExchangeError(ThinwireError, RuntimeError):
     """A collective broke off: a peer died or did not answer within the timeout."""
 
 
+class ClosedError(ThinwireError, RuntimeError):
+    """Gradients came after `close()`."""
+
+
 class NonFiniteError(ThinwireError, FloatingPointError):
     """NaN or Inf in a gradient. It did not enter any state."""
 

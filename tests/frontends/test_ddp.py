@@ -420,11 +420,6 @@ def leave_last_out(group, rank, size, subgroup):
         again_and_again(group, rank, size, subgroup)
 
 
-def test_refuses_a_model_without_ddp():
-    with pytest.raises(TypeError, match="DistributedDataParallel model, not Linear"):
-        tw.compress(nn.Linear(2, 2), "topk")
-
-
 def poisoned_sum(group, rank, size, layer, device):
     """NaN in one bucket of a plain sum; ordinary steps need no meeting of the ranks."""
     model, _ = twins(Net, device)

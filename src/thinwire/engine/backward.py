@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from thinwire.engine.finite import largest_magnitudes, non_finite, refuse, values_of
+from thinwire.engine.given import form_of, no_gradient
 from thinwire.errors import ExchangeError, RecipeError
 from thinwire.units.unit import Unit
 
@@ -111,12 +112,12 @@ class BackwardPass:
 
     def _agreed(self, grads: Mapping[str, Tensor]) -> bool:
         """Whether all ranks came with the same tensors, all finite; before anything is sent."""
-        form = "; ".join(f"{n}: {tuple(g.shape)} {g.dtype} {g.layout}" for n, g in grads.items())
-        bad_here = non_finite(grads)
+        form = "; ".join(f"{name}: {form_of(grad)}" for name, grad in grads.items())
+        refused = [says for name, grad in grads.items() if (says := no_gradient(name, grad))]
+        bad_here = [] if refused else non_finite(grads)
         bad_ranks = self._sync.comm.agree("the tensors", form, flag=bool(bad_here))
-        for name, grad in grads.items():
-            if not grad.is_floating_point():
-                raise RecipeError(f"{name!r} is {grad.dtype}; gradients must be floating point")
+        if refused:
+            raise RecipeError(refused[0])
         if bad_ranks:
             refuse(self._sync.nonfinite, grads.values(), bad_here, bad_ranks)
         return not bad_ranks

@@ -17,7 +17,7 @@ from thinwire.engine.checkpoint import STATE_VERSION, restore
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.roster import Roster
 from thinwire.engine.step import StepRunner
-from thinwire.errors import RecipeError
+from thinwire.errors import ClosedError, RecipeError
 from thinwire.pipeline import Pipeline
 from thinwire.settings import check_choice
 
@@ -61,6 +61,7 @@ class Synchronizer:
                 "comm= brings its own group and timeout, and has no nodes: leave out group=, "
                 "timeout= and node_size="
             )
+        self.closed = False
         self._owns_comm = comm is None
         self.comm = comm or GroupCommunicator(group, timeout)
         settings = f"{self.pipeline!r}, seed={seed}, node_size={ranks_per_node}, {nonfinite=}"
@@ -85,6 +86,8 @@ class Synchronizer:
         Each update is written into its gradient's own storage and returned. Sparse (COO)
         gradients come back as new COO tensors, averaged whole.
         """
+        if self.closed:
+            raise ClosedError("this Synchronizer was closed: make a new Synchronizer to go on")
         step = BackwardPass(self, at_once=True)
         step.add(grads)
         return dict(grads) | step.finish()
@@ -128,6 +131,7 @@ class Synchronizer:
 
     def close(self) -> None:
         """End the worker and let go of the process groups that are its own."""
+        self.closed = True
         self.runner.close()
         if self._owns_comm:
             self.comm.close()

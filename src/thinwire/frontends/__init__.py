@@ -1,6 +1,6 @@
 """Ways into other people's training loops."""
 
-from thinwire.frontends.ddp import compress
+from thinwire.frontends.compress import compress
 from thinwire.frontends.functional import sparse_all_reduce
 from thinwire.frontends.handle import Handle
 from thinwire.frontends.optimizer import Optimizer, optim

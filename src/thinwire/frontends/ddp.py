@@ -1,70 +1,134 @@
-"""The DDP front end: one call registers a hook, and the backward pass exchanges as it goes."""
+"""The DDP front end: a hook hands buckets over, and the backward pass exchanges as it goes."""
 
-from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any, Literal
+import weakref
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from thinwire import cookbook
-from thinwire.engine.finite import NonFinite
+from thinwire.engine.backward import BackwardPass
+from thinwire.engine.finite import values_of
 from thinwire.engine.synchronizer import Synchronizer
-from thinwire.errors import RecipeError
-from thinwire.frontends.handle import Handle, named
-from thinwire.pipeline import Pipeline
+from thinwire.errors import ClosedError, RecipeError
+from thinwire.frontends.handle import Handle, plain, trained
+from thinwire.frontends.torch_private import has_hook
 
 
-def compress(
-    model: torch.nn.Module,
-    recipe: Pipeline | str | Mapping[str, Any],
-    *,
-    seed: int = 0,
-    nonfinite: NonFinite | None = None,
-    grad_scaler: "torch.amp.GradScaler | None" = None,
-    node_size: int | Literal["auto"] = 1,
-    timeout: timedelta | None = None,
-) -> Handle:
-    """Exchange the gradients of a DDP model by a recipe, from the next backward pass on.
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What DDP handed over: gradients by name, the memory they lie in, and what it waits for."""
 
-    Call it on every rank, after wrapping the model and before training. DDP takes one hook
-    for life.
+    grads: dict[str, Tensor]
+    buffer: Tensor
+    future: torch.futures.Future[Tensor]
 
-    With a `GradScaler` pass it as `grad_scaler`: what waits in the residuals follows changes of
-    the loss scale, and an overflow step leaves all state as it was (`nonfinite="propagate"`,
-    which is then the default; otherwise NaN and Inf raise). `node_size` and `timeout` are as in
-    `Synchronizer`.
-    """
-    ddp = ddp_of(model, "compress")
-    if nonfinite is None:
-        nonfinite = "raise" if grad_scaler is None else "propagate"
-    pipeline = cookbook.recipe(recipe)
-    for name in named(ddp):
-        feedback = pipeline.of_tensor(name).feedback  # refuses what no pattern matches
-        if grad_scaler is not None and feedback.is_step:
-            raise RecipeError(
-                f"{feedback!r} makes steps of gradients, which a GradScaler would divide by the "
-                "loss scale: train in bfloat16 without one"
+
+class DDPHandle(Handle):
+    """The hook of a DDP model."""
+
+    def __init__(
+        self,
+        ddp: DistributedDataParallel,
+        synchronizer: Synchronizer,
+        grad_scaler: "torch.amp.GradScaler | None" = None,
+    ) -> None:
+        super().__init__(synchronizer, named(ddp), grad_scaler)
+        # DDP owns its reducer, the reducer this handle: a strong reference back would keep all.
+        self._ddp = weakref.ref(ddp)
+        self._names = {id(p): plain(name) for name, p in ddp.module.named_parameters()}
+        self._step: BackwardPass | None = None
+        self._buckets: list[Bucket] = []
+        self._failure: Exception | None = None
+        ddp.register_comm_hook(None, self._hook)
+
+    def _hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+        """Called by DDP when a bucket is ready; the worker takes it from there, in order."""
+        if self.synchronizer.closed:
+            raise ClosedError(
+                "close() ended the exchange of this model, which keeps its hook for life: wrap "
+                "the module in a new DistributedDataParallel to train on"
             )
-    sync = Synchronizer(
-        pipeline,
-        ddp.process_group,
-        seed,
-        nonfinite=nonfinite,
-        node_size=node_size,
-        timeout=timeout,
-    )
-    handle = Handle(ddp, sync, grad_scaler)
-    ddp.register_comm_hook(None, handle._hook)
-    return handle
+        buffer = bucket.buffer()
+        future: torch.futures.Future[Tensor] = torch.futures.Future(
+            devices=[buffer.device] if buffer.is_cuda else None
+        )
+        names = [self._names[id(p)] for p in bucket.parameters()]
+        grads = [buffer] if buffer.is_sparse else bucket.gradients()
+        if bucket.index() == 0:
+            self._follow_scale()
+        if bucket.is_last():
+            self._raise_after_backward()
+        ready = Bucket(dict(zip(names, grads, strict=True)), buffer, future)
+        first, last = bucket.index() == 0, bucket.is_last()
+        # Also where nothing asks the host: queueing takes time, which the backward pass can use.
+        self.synchronizer.runner.worker.submit(buffer.device, self._take, ready, first, last)
+        return future
+
+    @property
+    def _may_be_unused(self) -> bool:
+        ddp = self._ddp()
+        return ddp is not None and ddp.find_unused_parameters and not ddp.static_graph
+
+    def _take(self, bucket: "Bucket", first: bool, last: bool) -> None:
+        """One bucket, in the worker. Futures are kept until the step is whole.
+
+        DDP waits for all of them anyway, and a NaN in the last bucket must still be able to
+        undo the first.
+        """
+        if first or self._step is None:
+            self._step = BackwardPass(self.synchronizer, may_be_unused=self._may_be_unused)
+            self._buckets = []
+        self._buckets.append(bucket)
+        self._step.add(bucket.grads)
+        if not last:
+            return
+        step, buckets = self._step, self._buckets
+        self._step, self._buckets = None, []
+        try:
+            rows = step.finish()
+        except Exception as error:
+            rows, self._failure = {}, error
+            for bucket in buckets:
+                values_of(bucket.buffer).fill_(torch.nan)
+        for bucket in buckets:
+            # A COO gradient has a bucket of its own.
+            name = next(iter(bucket.grads))
+            bucket.future.set_result(rows.get(name, bucket.buffer))
+
+    def _raise_after_backward(self) -> None:
+        """Arrange for a failure in the worker to be raised by `backward()`.
+
+        An exception set on DDP's future would come out as a RuntimeError of another name, in
+        the middle of DDP's own clean-up. Callbacks run when the backward pass is over, in the
+        order they were queued; DDP queues its own after this one, so this one queues another.
+        """
+        engine = torch.autograd.Variable._execution_engine
+
+        def raise_failure() -> None:
+            error, self._failure = self._failure, None
+            if error is not None:
+                raise error
+
+        try:
+            engine.queue_callback(lambda: engine.queue_callback(raise_failure))
+        except RuntimeError:
+            # A joined rank shadows the others outside of any backward pass: `_take` of the
+            # next step, or the end of the others, will tell.
+            return
 
 
-def ddp_of(model: torch.nn.Module, caller: str) -> DistributedDataParallel:
-    """The DDP model that was meant."""
-    ddp = getattr(model, "_orig_mod", model)  # torch.compile(DDP(...)) wraps once more
-    if not isinstance(ddp, DistributedDataParallel):
-        raise TypeError(
-            f"{caller}() takes a DistributedDataParallel model, not {type(model).__name__}; "
-            "wrap it first, or use thinwire.Synchronizer without DDP"
+def named(ddp: DistributedDataParallel) -> dict[str, torch.nn.Parameter]:
+    """The parameters DDP synchronises, by the names the user gave them."""
+    return trained(ddp.module)
+
+
+def without_hook(ddp: DistributedDataParallel) -> DistributedDataParallel:
+    """A DDP model that has no hook yet: it takes one for life."""
+    if has_hook(ddp):
+        raise RecipeError(
+            "this DistributedDataParallel model has a communication hook already, and takes one "
+            "for life: go on with the handle of the first compress(), or wrap the model anew"
         )
     return ddp

@@ -22,8 +22,9 @@ from thinwire.by_name import ByName
 from thinwire.comm import node_size_of
 from thinwire.errors import RecipeError
 from thinwire.feedback import Adam, Momentum, NoFeedback, Residual
-from thinwire.frontends.ddp import compress, ddp_of
-from thinwire.frontends.handle import Handle, named
+from thinwire.frontends.compress import compress, ddp_of
+from thinwire.frontends.ddp import named
+from thinwire.frontends.handle import Handle
 from thinwire.pipeline import Pipeline
 from thinwire.sparsify import Everything
 from thinwire.types import Feedback

@@ -1,0 +1,26 @@
+"""What callers hand over as gradients: how the ranks compare it, and what is none."""
+
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+
+def form_of(grad: Tensor | None) -> str:
+    """All that must be the same on every rank."""
+    return "None" if grad is None else f"{tuple(grad.shape)} {grad.dtype} {grad.layout}"
+
+
+def no_gradient(name: str, grad: Tensor | None) -> str:
+    """Why this cannot be averaged, and what to do; empty where it can."""
+    if grad is None:
+        return (
+            f"{name!r} has no gradient: the backward pass did not reach it; leave it out, on "
+            "every rank alike"
+        )
+    if isinstance(grad, DTensor):
+        return (
+            f"{name!r} is a DTensor on {grad.device_mesh}: pass grad.to_local() with the group of "
+            "ranks that hold the same shard, or the whole model to thinwire.compress()"
+        )
+    if not grad.is_floating_point():
+        return f"{name!r} is {grad.dtype}; gradients must be floating point"
+    return ""

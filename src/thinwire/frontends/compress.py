@@ -1,0 +1,90 @@
+"""`compress`: one call for every wrapper that PyTorch has for data-parallel models."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.nn.parallel import DistributedDataParallel
+
+from thinwire import cookbook
+from thinwire.engine.finite import NonFinite
+from thinwire.engine.synchronizer import Synchronizer
+from thinwire.errors import RecipeError
+from thinwire.frontends.ddp import DDPHandle, named, without_hook
+from thinwire.frontends.handle import Handle
+from thinwire.frontends.torch_private import composed_by
+from thinwire.pipeline import Pipeline
+
+
+def compress(
+    model: torch.nn.Module,
+    recipe: Pipeline | str | Mapping[str, Any],
+    *,
+    seed: int = 0,
+    nonfinite: NonFinite | None = None,
+    grad_scaler: "torch.amp.GradScaler | None" = None,
+    node_size: int | Literal["auto"] = 1,
+    timeout: timedelta | None = None,
+) -> Handle:
+    """Exchange the gradients of a DDP model by a recipe, from the next backward pass on.
+
+    Call it on every rank, after wrapping the model and before training. DDP takes one hook
+    for life.
+
+    With a `GradScaler` pass it as `grad_scaler`: what waits in the residuals follows changes of
+    the loss scale, and an overflow step leaves all state as it was (`nonfinite="propagate"`,
+    which is then the default; otherwise NaN and Inf raise). `node_size` and `timeout` are as in
+    `Synchronizer`.
+    """
+    ddp = without_hook(ddp_of(model, "compress"))
+    if nonfinite is None:
+        nonfinite = "raise" if grad_scaler is None else "propagate"
+    pipeline = cookbook.recipe(recipe)
+    for name in named(ddp):
+        feedback = pipeline.of_tensor(name).feedback  # refuses what no pattern matches
+        if grad_scaler is not None and feedback.is_step:
+            raise RecipeError(
+                f"{feedback!r} makes steps of gradients, which a GradScaler would divide by the "
+                "loss scale: train in bfloat16 without one"
+            )
+    sync = Synchronizer(
+        pipeline,
+        ddp.process_group,
+        seed,
+        nonfinite=nonfinite,
+        node_size=node_size,
+        timeout=timeout,
+    )
+    return DDPHandle(ddp, sync, grad_scaler)
+
+
+def ddp_of(model: torch.nn.Module, caller: str) -> DistributedDataParallel:
+    """The DDP model that was meant."""
+    ddp = unwrapped(model)
+    if isinstance(ddp, DistributedDataParallel):
+        return ddp
+    taken = f"{caller}() takes a DistributedDataParallel model, not"
+    if isinstance(ddp, FullyShardedDataParallel):
+        raise TypeError(
+            f"{taken} FullyShardedDataParallel: shard it by fully_shard() instead, which "
+            "compress() takes too"
+        )
+    if "replicate" in composed_by(ddp):
+        raise TypeError(
+            f"{taken} what replicate() made: wrap it in DistributedDataParallel instead"
+        )
+    raise TypeError(
+        f"{taken} {type(model).__name__}: wrap it first, or use thinwire.wrap(optimizer, model, "
+        "recipe) without DDP"
+    )
+
+
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """What torch.compile and Lightning Fabric have wrapped once more."""
+    for around in ("_orig_mod", "_forward_module"):
+        inner = getattr(model, around, None)
+        if isinstance(inner, torch.nn.Module):
+            return unwrapped(inner)
+    return model

@@ -1,0 +1,96 @@
+"""What a front door cannot take is refused in one sentence that says what to do, on every rank.
+
+Covers frontends/compress.py, engine/given.py.
+"""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed._composable.replicate import replicate
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import thinwire as tw
+
+
+def ddp_of(group):
+    return DDP(nn.Linear(40, 40), process_group=group)
+
+
+def groups_made():
+    return len(dist.distributed_c10d._world.pg_map)
+
+
+# What the ranks do.
+
+
+def after_close(group, rank, size):
+    ddp = ddp_of(group)
+    handle = tw.compress(ddp, "topk")
+    ddp(torch.ones(2, 40)).sum().backward()
+    handle.close()
+    with pytest.raises(tw.ClosedError, match=r"close\(\) ended the exchange of this model"):
+        ddp(torch.ones(2, 40)).sum().backward()
+    sync = tw.Synchronizer("dense", group)
+    sync.close()
+    with pytest.raises(tw.ClosedError, match="make a new Synchronizer"):
+        sync.average("w", torch.ones(3))
+
+
+def twice(group, rank, size):
+    ddp = ddp_of(group)
+    handle = tw.compress(ddp, "topk")
+    before = groups_made()
+    with pytest.raises(tw.RecipeError, match="has a communication hook already"):
+        tw.compress(ddp, "topk")
+    assert groups_made() == before
+    ddp(torch.ones(2, 40)).sum().backward()  # the first goes on
+    handle.close()
+
+
+def odd_gradients(group, rank, size):
+    sync = tw.Synchronizer("dense", group)
+    with pytest.raises(tw.RecipeError, match="'w' has no gradient"):
+        sync.average_all({"w": None})
+    with pytest.raises(tw.DisagreementError, match="w: None"):
+        sync.average_all({"w": None if rank else torch.ones(3)})
+    mesh = init_device_mesh("cpu", (size,))
+    for placement in (Shard(0), Replicate()):
+        sharded = DTensor.from_local(torch.ones(3), mesh, [placement])
+        with pytest.raises(tw.RecipeError, match=r"'w' is a DTensor.*to_local\(\)"):
+            sync.average("w", sharded)
+    return sync.average("w", torch.full((3,), float(rank))).tolist()  # nothing is out of step
+
+
+def other_wrappers(group, rank, size):
+    before = groups_made()
+    with pytest.raises(TypeError, match=r"replicate\(\).*in DDP instead"):
+        tw.compress(replicate(nn.Linear(2, 2)), "topk")
+    with pytest.raises(TypeError, match=r"FullyShardedDataParallel.*fully_shard"):
+        sharded = FullyShardedDataParallel(nn.Linear(2, 2), device_id=torch.device("cpu"))
+        tw.compress(sharded, "topk")
+    return groups_made() - before
+
+
+# The tests.
+
+
+@pytest.mark.parametrize("story", [after_close, twice])
+def test_a_ddp_model(cluster, story):
+    cluster.run(story, 2)
+
+
+def test_gradients_that_are_none_or_sharded(cluster):
+    assert cluster.run(odd_gradients, 2) == [[0.5] * 3] * 2
+
+
+def test_other_wrappers_are_told_before_groups_are_made(cluster):
+    assert cluster.run(other_wrappers, 2) == [0, 0]
+
+
+def test_a_plain_model_is_told_of_wrap():
+    with pytest.raises(TypeError, match=r"not Linear.*thinwire\.wrap"):
+        tw.compress(nn.Linear(2, 2), "topk")
