@@ -67,7 +67,7 @@ def odd_gradients(group, rank, size):
 
 def other_wrappers(group, rank, size):
     before = groups_made()
-    with pytest.raises(TypeError, match=r"replicate\(\).*in DDP instead"):
+    with pytest.raises(TypeError, match=r"replicate\(\).*DistributedDataParallel"):
         tw.compress(replicate(nn.Linear(2, 2)), "topk")
     with pytest.raises(TypeError, match=r"FullyShardedDataParallel.*fully_shard"):
         sharded = FullyShardedDataParallel(nn.Linear(2, 2), device_id=torch.device("cpu"))
