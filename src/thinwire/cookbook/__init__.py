@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from thinwire.auto import Auto
+from thinwire.auto.quality import Quality, choices_of
 from thinwire.auto.rules import BY
 from thinwire.by_name import KEY, MARKS, ByName
 from thinwire.collective import AllGather, UnionAllReduce
@@ -20,25 +21,23 @@ FIELDS = (*(field.name for field in dataclasses.fields(Pipeline)), "coo")
 
 def auto(
     density: float = 0.01,
-    choices: Sequence[str] = (
-        "bf16",
-        "topk",
-        "topk-dsa",
-        "gtopk",
-        "ok-topk",
-        "union",
-        "omnireduce",
-    ),
+    choices: Sequence[str] | None = None,
     codec: str | Sequence[str] = ("rice+bf16", "regional+bf16"),
     trial: int = 3,
     unit: str | Sequence[str] = ("tensor", "bucket", "model"),
+    quality: Quality = "near",
 ) -> Auto:
-    """Dense, or whatever is faster for the whole model: tried on real steps, never slower.
+    """Dense, or what is faster for the whole model and as good: tried on real steps.
 
-    `choices` are names, which get `density`, or written recipes; all keep what was not sent in a
-    residual. Names are considered with every `unit`, those that send bytes also with every
-    `codec`, and `union` in 16 bits; not so with an empty one.
+    `quality` says what may be tried. "exact" is dense; "near" admits what ends within one deviation
+    of bfloat16's loss (16, 8 and 4 bits, low rank); "fast" also what selects, and takes more steps
+    to the same loss. `choices` in its place are names, which get `density`, or written recipes.
+
+    All keep what was not sent in a residual. Names are considered with every `unit`, those that
+    send bytes also with every `codec`, and `union` in 16 bits; not so with an empty one.
     """
+    if choices is None:
+        choices = choices_of(quality)
     considered: dict[str, Pipeline] = {}
     for name in choices:
         own = dataclasses.replace(at_density(name, density), feedback=Residual())
