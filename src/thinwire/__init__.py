@@ -21,7 +21,15 @@ from thinwire.errors import (
     ThinwireError,
     WireFormatError,
 )
-from thinwire.frontends import Handle, Optimizer, compress, optim, sparse_all_reduce
+from thinwire.frontends import (
+    Handle,
+    Optimizer,
+    WrapHandle,
+    compress,
+    optim,
+    sparse_all_reduce,
+    wrap,
+)
 from thinwire.pipeline import Pipeline
 from thinwire.schedule import WarmUp
 from thinwire.types import (
@@ -66,6 +74,7 @@ __all__ = [
     "ValueCodec",
     "WarmUp",
     "WireFormatError",
+    "WrapHandle",
     "compress",
     "optim",
     "recipe",
@@ -74,6 +83,7 @@ __all__ = [
     "resolve",
     "sparse_all_reduce",
     "to_dict",
+    "wrap",
 ]
 
 

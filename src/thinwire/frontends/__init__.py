@@ -4,5 +4,14 @@ from thinwire.frontends.compress import compress
 from thinwire.frontends.functional import sparse_all_reduce
 from thinwire.frontends.handle import Handle
 from thinwire.frontends.optimizer import Optimizer, optim
+from thinwire.frontends.wrap import WrapHandle, wrap
 
-__all__ = ["Handle", "Optimizer", "compress", "optim", "sparse_all_reduce"]
+__all__ = [
+    "Handle",
+    "Optimizer",
+    "WrapHandle",
+    "compress",
+    "optim",
+    "sparse_all_reduce",
+    "wrap",
+]

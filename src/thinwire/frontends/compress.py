@@ -11,9 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 from thinwire import cookbook
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
-from thinwire.errors import RecipeError
 from thinwire.frontends.ddp import DDPHandle, named, without_hook
-from thinwire.frontends.handle import Handle
+from thinwire.frontends.handle import Handle, checked, default_policy
 from thinwire.frontends.torch_private import composed_by
 from thinwire.pipeline import Pipeline
 
@@ -39,21 +38,11 @@ def compress(
     `Synchronizer`.
     """
     ddp = without_hook(ddp_of(model, "compress"))
-    if nonfinite is None:
-        nonfinite = "raise" if grad_scaler is None else "propagate"
-    pipeline = cookbook.recipe(recipe)
-    for name in named(ddp):
-        feedback = pipeline.of_tensor(name).feedback  # refuses what no pattern matches
-        if grad_scaler is not None and feedback.is_step:
-            raise RecipeError(
-                f"{feedback!r} makes steps of gradients, which a GradScaler would divide by the "
-                "loss scale: train in bfloat16 without one"
-            )
     sync = Synchronizer(
-        pipeline,
+        checked(cookbook.recipe(recipe), named(ddp), grad_scaler),
         ddp.process_group,
         seed,
-        nonfinite=nonfinite,
+        nonfinite=nonfinite or default_policy(grad_scaler),
         node_size=node_size,
         timeout=timeout,
     )

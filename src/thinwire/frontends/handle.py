@@ -1,12 +1,15 @@
 """What a front end gives back: statistics, checkpoints, the end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
+from thinwire.errors import RecipeError
+from thinwire.pipeline import Pipeline
 
 
 class Handle:
@@ -58,6 +61,27 @@ class Handle:
 def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that get gradients, by the names the user gave them."""
     return {plain(n): p for n, p in module.named_parameters() if p.requires_grad}
+
+
+def default_policy(grad_scaler: "torch.amp.GradScaler | None") -> NonFinite:
+    """What NaN and Inf do, where nothing else is said: a scaler looks for them itself."""
+    return "raise" if grad_scaler is None else "propagate"
+
+
+def checked(
+    pipeline: Pipeline,
+    names: Iterable[str],
+    grad_scaler: "torch.amp.GradScaler | None",
+) -> Pipeline:
+    """A recipe that has an answer for every parameter, and none that a scaler would spoil."""
+    for name in names:
+        feedback = pipeline.of_tensor(name).feedback  # refuses what no pattern matches
+        if grad_scaler is not None and feedback.is_step:
+            raise RecipeError(
+                f"{feedback!r} makes steps of gradients, which a GradScaler would divide by the "
+                "loss scale: train in bfloat16 without one"
+            )
+    return pipeline
 
 
 def plain(name: str) -> str:

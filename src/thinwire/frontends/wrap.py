@@ -1,0 +1,108 @@
+"""Any loop: gradients are averaged before `optimizer.step()`, without DDP."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from thinwire import cookbook
+from thinwire.engine.finite import NonFinite
+from thinwire.engine.synchronizer import Synchronizer
+from thinwire.errors import RecipeError
+from thinwire.frontends.handle import Handle, checked, default_policy, trained
+from thinwire.pipeline import Pipeline
+
+
+def wrap(
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    recipe: Pipeline | str | Mapping[str, Any],
+    *,
+    group: dist.ProcessGroup | None = None,
+    seed: int = 0,
+    nonfinite: NonFinite | None = None,
+    grad_scaler: "torch.amp.GradScaler | None" = None,
+    node_size: int | Literal["auto"] = 1,
+    timeout: timedelta | None = None,
+) -> "WrapHandle":
+    """Let every `optimizer.step()` average the model's gradients first, by a recipe.
+
+        handle = thinwire.wrap(optimizer, model, "topk(0.01)")
+
+    For a loop without DDP; the model is not wrapped, and starts everywhere as on rank 0. All that
+    was accumulated since the last step is sent at once, after the backward pass and not beside it.
+    Parameters without a gradient are left out, and must be so on every rank.
+
+    Call `handle.average()` before what needs the mean already, as clipping does; `step()` then
+    does not average again. With a `GradScaler`, passed as `grad_scaler`, call it in every step and
+    before `unscale_`: a scaler leaves out `step()` by what it finds on its own rank. Other
+    settings are those of `compress`.
+    """
+    pipeline = checked(cookbook.recipe(recipe), trained(model), grad_scaler)
+    sync = Synchronizer(
+        pipeline,
+        group,
+        seed,
+        nonfinite=nonfinite or default_policy(grad_scaler),
+        node_size=node_size,
+        timeout=timeout,
+    )
+    return WrapHandle(optimizer, model, sync, grad_scaler)
+
+
+class WrapHandle(Handle):
+    """What `wrap` gives back."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module,
+        synchronizer: Synchronizer,
+        grad_scaler: "torch.amp.GradScaler | None" = None,
+    ) -> None:
+        # As DDP has them, for which they come in the order of the backward pass.
+        self._parameters = dict(reversed(trained(model).items()))
+        super().__init__(synchronizer, self._parameters, grad_scaler)
+        self._averaged = False
+        with torch.no_grad():
+            for tensor in (*model.parameters(), *model.buffers()):
+                synchronizer.comm.broadcast(tensor)
+        self._before = optimizer.register_step_pre_hook(self._before_step)
+        self._after = optimizer.register_step_post_hook(self._after_step)
+
+    def average(self) -> None:
+        """Average the gradients now; the next `step()` takes them as they are then."""
+        self._follow_scale()
+        grads = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
+        averaged = self.synchronizer.average_all(grads)
+        for name, grad in averaged.items():
+            self._parameters[name].grad = grad
+        self._averaged = True
+
+    def close(self) -> None:
+        """Take the hooks off the optimiser, and end the worker and its process groups."""
+        self._before.remove()
+        self._after.remove()
+        super().close()
+
+    def _before_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is not None:
+            raise RecipeError(
+                "step(closure) computes gradients after they would be averaged: call backward() "
+                "first and step() without a closure, or use DistributedDataParallel and compress()"
+            )
+        if self._averaged:
+            return
+        if self._scaler is not None:
+            raise RecipeError("with a GradScaler call handle.average() before unscale_ and step")
+        self.average()
+
+    def _after_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._averaged = False
