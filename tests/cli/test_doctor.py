@@ -11,7 +11,7 @@ from thinwire.cost.calibration import Calibration
 
 @pytest.mark.parametrize(("gbps", "word"), [("0.1", "Yes: "), ("100000", "No: ")])
 def test_doctor_says_yes_or_no(gbps: str, word: str) -> None:
-    output = call("doctor", "resnet18", "--workers", "8", "--gbps", gbps, "--recipes", "topk",
+    output = call("doctor", "resnet18", "--workers", "8", "--gbps", gbps, "--recipes", "int8",
                   "--latency", "0", "--json", "out.json")  # fmt: skip
     assert word in output
     summary = rows("out.json")[-1]

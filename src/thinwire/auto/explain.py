@@ -1,11 +1,13 @@
 """What was chosen for each unit and why, in words: `handle.explain()`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from thinwire.auto import Auto
 from thinwire.auto.by_step import Choosers
 from thinwire.auto.chooser import Chooser, Decision
+from thinwire.auto.quality import IN_WORDS, quality_of
 from thinwire.auto.rules import DENSE
 from thinwire.by_name import ByName
 from thinwire.codec.sketch import CountSketch
@@ -22,9 +24,20 @@ SHOWN = 5  # of the choices that were not tried
 
 
 def explain(
-    pipeline: Pipeline, units: Iterable[Unit], rows: Iterable[RowUnit], choosers: Choosers
+    pipeline: Pipeline,
+    units: Iterable[Unit],
+    rows: Iterable[RowUnit],
+    choosers: Choosers,
+    truth: Mapping[str, Any] | None = None,
 ) -> str:
     """What was decided for these units, and for COO gradients, and from which numbers."""
+    said = _explained(pipeline, units, rows, choosers)
+    return said if truth is None else f"{said}\n{_true(truth)}"
+
+
+def _explained(
+    pipeline: Pipeline, units: Iterable[Unit], rows: Iterable[RowUnit], choosers: Choosers
+) -> str:
     by_name = {unit.names[0]: unit for unit in units}
     if isinstance(pipeline, Auto):
         if not choosers.by_kind:
@@ -34,6 +47,7 @@ def explain(
         return _by_name(pipeline, list(by_name.values()), list(rows))
     ranks = choosers.comm.size
     lines = ["The recipe was given, not chosen: nothing was compared. The recipe 'auto' compares."]
+    lines.append(_tier(pipeline))
     if isinstance(pipeline.collective, SketchAllReduce) and isinstance(pipeline.codec, CountSketch):
         for unit in by_name.values():
             load = load_of(pipeline, unit.spec.numel, ranks)
@@ -43,6 +57,21 @@ def explain(
             load = Load(ranks, cost.numel, cost.row()["k"], ALIKE, row_unit.width)
             lines.append(_sketch_or_union(row_unit.spec.name, load, pipeline, False))
     return "\n".join(lines)
+
+
+def _tier(recipe: Pipeline) -> str:
+    tier = quality_of(recipe)
+    return f"quality: {tier}, {IN_WORDS[tier]}"
+
+
+def _true(truth: Mapping[str, Any]) -> str:
+    """How near updates came to the mean of the gradients."""
+    numbers = [truth["cosine"], truth["relative_error"], truth["relative_error_now"]]
+    cosine, error, now = ("none" if x is None else f"{x:.3g}" for x in numbers)
+    return (
+        f"update beside the dense mean, in step {truth['step']}: cosine {cosine}, relative error "
+        f"{error}; by what waits about {now} now"
+    )
 
 
 def _by_name(pipeline: ByName, units: Sequence[Unit], rows: Sequence[RowUnit]) -> str:
@@ -65,6 +94,8 @@ def _decided(chooser: Chooser, units: dict[str, Unit]) -> str:
         return "auto: nothing is decided yet; all units are sent dense, or are being tried."
     by_unit = bool(decision.unit_costs)
     lines = [f"auto, decided after {decision.step} steps: {_summary(decision)}"]
+    if not by_unit:
+        lines.append(_tier(chooser.pipelines[decision.label]))
     if decision.network is not None:
         lines.append(f"network: {decision.network}")
     return "\n".join(lines + (_units(decision, units) if by_unit else _tried(decision)))

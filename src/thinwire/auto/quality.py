@@ -18,7 +18,7 @@ FAST = ("topk", "topk-dsa", "gtopk", "ok-topk", "union", "omnireduce")
 IN_WORDS: dict[Quality, str] = {
     "exact": "the same loss, but for how sums are rounded",
     "near": "within one deviation of bfloat16's final loss where we measured",
-    "fast": "behind at equal steps: more of them, or another learning rate, make up for it",
+    "fast": "behind at equal steps: it takes more of them to the same loss",
 }
 
 

@@ -11,7 +11,8 @@ from thinwire.cli.parse import split
 from thinwire.cli.plan import show_steps
 from thinwire.cli.plan_options import GBPS_HELP, PLAIN_WIDTH, ClusterOptions, Compute, ModelName
 from thinwire.cost.calibration import Calibration
-from thinwire.cost.network import Link
+from thinwire.cost.network import Link, Network
+from thinwire.cost.predict import Prediction
 from thinwire.plan.measure import (
     backend_of,
     chosen_device,
@@ -20,7 +21,8 @@ from thinwire.plan.measure import (
     measure_under_torchrun,
 )
 from thinwire.plan.models import find_model
-from thinwire.plan.steps import diagnose, predictions, step_rows
+from thinwire.plan.steps import predictions, step_rows
+from thinwire.plan.verdict import diagnose, link_below
 from thinwire.results.file import ResultFile
 
 
@@ -69,13 +71,23 @@ def doctor(
     if not speaks:
         return
 
-    steps = predictions(recipes, planned, workers, measured.network, measured.costs)
+    def steps_over(network: Network) -> dict[str, Prediction]:
+        return predictions(recipes, planned, workers, network, measured.costs)
+
+    steps = steps_over(measured.network)
     rows = step_rows(steps, planned, workers, measured.network)
-    worth, verdict = diagnose(steps, planned.compute)
-    best = next(iter(steps))
-    summary = {"worth": worth, "verdict": verdict, "best": best, **measured.to_dict()}
-    results.add([*rows, summary])
+    below = link_below(measured.network, steps_over, recipes)
+    verdict = diagnose(steps, recipes, planned.compute, below)
+    summary = {
+        "worth": verdict.answer == "yes",
+        "answer": verdict.answer,
+        "verdict": verdict.text,
+        "best": next(iter(steps)),
+        "best_by_quality": verdict.best,
+        "pays_below_gbps": below,
+    }
+    results.add([*rows, summary | measured.to_dict()])
     console = plain_console(PLAIN_WIDTH)
     title = f"{planned.name} on {workers} workers: {where} ({measured.network})"
     show_steps(console, title, rows)
-    console.print(verdict)
+    console.print(verdict.text)

@@ -73,6 +73,7 @@ class BackwardPass:
             self._run(self._waiting)
         except Exception as error:
             self._runner.readback.forget()
+            self._sync.truth.forget()
             with suppress(ExchangeError):
                 self._runner.finish()  # nothing may stay under way
             if self._sync.comm.lost:  # whatever came of it
@@ -80,11 +81,13 @@ class BackwardPass:
             raise
         self._runner.finish()
         if bad_ranks := self._bad_ranks():
+            self._sync.truth.forget()
             if self._sync.nonfinite != "raise":
                 for unit in self._touched:
                     unit.undo()
             seen = [*self._seen, *self._averaged_rows.values()]
             refuse(self._sync.nonfinite, seen, self._bad, bad_ranks)
+        self._sync.truth.compare(self._sync.roster.units.values())
         self._sync.choosers.end_step()
         return self._averaged_rows
 
@@ -139,6 +142,7 @@ class BackwardPass:
 
     def _run(self, grads: Mapping[str, Tensor]) -> None:
         units = self._sync.roster.units_for(grads, whole=not self._at_once)
+        self._sync.truth.keep(units)
         if self._at_once:
             self._runner.run_overlapped(units)
             return

@@ -17,6 +17,7 @@ from thinwire.engine.checkpoint import STATE_VERSION, restore
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.roster import Roster
 from thinwire.engine.step import StepRunner
+from thinwire.engine.truth import Truth
 from thinwire.errors import ClosedError, RecipeError
 from thinwire.pipeline import Pipeline
 from thinwire.settings import check_choice
@@ -37,6 +38,9 @@ class Synchronizer:
 
     `timeout` bounds every wait for a peer; by default it is that of `group`.
 
+    Every `truth`-th step also adds up the gradients themselves, and `stats()` tells how near the
+    update came: its cosine with the dense mean, and the relative error. 0 never does.
+
     Every synchronizer has process groups of its own, unless it shares a communicator (`comm`) that
     the caller made, and closes: their steps must not overlap then.
     """
@@ -51,6 +55,7 @@ class Synchronizer:
         node_size: int | Literal["auto"] = 1,
         timeout: timedelta | None = None,
         comm: GroupCommunicator | None = None,
+        truth: int = 0,
     ) -> None:
         check_choice("nonfinite", nonfinite, get_args(NonFinite))
         self.pipeline = cookbook.recipe(recipe)
@@ -68,6 +73,7 @@ class Synchronizer:
         self.comm.agree("the recipe or the seed", settings)
         flat = ranks_per_node == 1 or self.comm.size == 1
         nodes = None if flat else Nodes(group, ranks_per_node, timeout, self.comm.traffic)
+        self.truth = Truth(self.comm, truth)
         self.runner = StepRunner(self.comm, nodes, seed)
         self.choosers = Choosers(self.pipeline, self.comm, nodes)
         self.roster = Roster(self.pipeline, self.choosers, self.runner.keeps_state)
@@ -100,14 +106,17 @@ class Synchronizer:
         """Costs on this rank so far: `total`, and `tensors` by name.
 
         Each has steps, numel, k and density (means per step), bytes sent and received, the bytes
-        that dense allreduce would have sent, and seconds by phase.
+        that dense allreduce would have sent, and seconds by phase. `truth` is the last comparison
+        with a dense mean, where there was one.
         """
-        return self.roster.stats()
+        truth = self.truth.row(self.roster.units.values())
+        return self.roster.stats() | ({} if truth is None else {"truth": truth})
 
     def explain(self) -> str:
         """What was chosen for each unit and why, with the numbers it was decided from."""
         units, rows = self.roster.units.values(), self.roster.rows.values()
-        return explain(self.pipeline, units, rows, self.choosers)
+        truth = self.truth.row(units)
+        return explain(self.pipeline, units, rows, self.choosers, truth)
 
     def state_dict(self) -> dict[str, Any]:
         """All this rank must remember: numbers, strings and tensors, by parameter name."""

@@ -5,12 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from thinwire.cost.curves import Costs
 from thinwire.cost.network import Network
 from thinwire.cost.predict import Prediction, predict, unit_cost
-from thinwire.format import duration
 from thinwire.pipeline import Pipeline
 from thinwire.plan.models import Model
 from thinwire.results.file import Row
-
-WORTH = 0.95  # of dense's step: a smaller gain is not worth the change
 
 
 def predictions(
@@ -118,22 +115,3 @@ def exchange_rows(
                 "node_size": network.node_size,
                 "alike": alike,
             }
-
-
-def diagnose(steps: Mapping[str, Prediction], compute: float) -> tuple[bool, str]:
-    """Whether to compress, and why, in one sentence or two."""
-    name, best = next(iter(steps.items()))
-    dense = steps["dense"]
-    if name == "dense" or best.seconds > WORTH * dense.seconds:
-        other = next((step for name, step in steps.items() if name != "dense"), dense)
-        reason = (
-            f"the exchange ({duration(dense.busy)}) hides behind {duration(compute)} of compute"
-            if dense.seconds <= 1.05 * compute
-            else f"the best other recipe takes {duration(other.seconds)}"
-        )
-        return False, f"No: a step takes {duration(dense.seconds)} with dense allreduce; {reason}."
-    sure = "" if best.high < dense.low else " The two intervals overlap: measure before you decide."
-    return True, (
-        f"Yes: {name} takes {duration(best.seconds)} per step where dense takes "
-        f"{duration(dense.seconds)}, {dense.seconds / best.seconds:.1f} times as long.{sure}"
-    )
