@@ -24,9 +24,11 @@ from thinwire.errors import (
 from thinwire.frontends import (
     Handle,
     Optimizer,
+    Outer,
     WrapHandle,
     compress,
     optim,
+    outer,
     sparse_all_reduce,
     wrap,
 )
@@ -62,6 +64,7 @@ __all__ = [
     "LinearCodec",
     "NonFiniteError",
     "Optimizer",
+    "Outer",
     "Pipeline",
     "RecipeError",
     "Reduced",
@@ -77,6 +80,7 @@ __all__ = [
     "WrapHandle",
     "compress",
     "optim",
+    "outer",
     "recipe",
     "recipes",
     "register",

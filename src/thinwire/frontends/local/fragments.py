@@ -1,0 +1,55 @@
+"""Which parameters take part, and which of them meet together."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from thinwire.errors import RecipeError
+from thinwire.frontends.handle import plain
+
+
+def trained_by(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+) -> dict[str, nn.Parameter]:
+    """The model's parameters by the names the user gave them, if these optimisers have them all."""
+    names = {p: plain(name) for name, p in unwrapped(model).named_parameters()}
+    stepped = {p for one in optimizers for group in one.param_groups for p in group["params"]}
+    foreign = [p for p in stepped if p not in names]
+    if foreign:
+        raise RecipeError(
+            f"the optimiser has {len(foreign)} parameters that are not the model's, one of shape "
+            f"{tuple(foreign[0].shape)}: make it from model.parameters()"
+        )
+    left = [name for p, name in names.items() if p.requires_grad and p not in stepped]
+    if left:
+        raise RecipeError(
+            f"{left[0]!r} is trained, and not by the optimiser ({len(left)} such): ranks would "
+            "keep their own; give all optimisers as a list, or set requires_grad=False"
+        )
+    return {name: p for p, name in names.items() if p in stepped and p.requires_grad}
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own module, inside of DDP."""
+    ddp = getattr(model, "_orig_mod", model)  # torch.compile(DDP(...)) wraps once more
+    return ddp.module if isinstance(ddp, DistributedDataParallel) else model
+
+
+def fragments_of(parameters: Mapping[str, Tensor], count: int) -> list[tuple[str, ...]]:
+    """Names in fragments of about as many elements, each in the model's order.
+
+    The largest first, each to the emptiest: every fragment then has tensors from all depths, as the
+    strided ones of Streaming DiLoCo (section 2.2.1), which end better than consecutive ones.
+    """
+    if count > len(parameters):
+        raise RecipeError(
+            f"fragments={count} are more than the {len(parameters)} tensors of the model"
+        )
+    filled = [0] * count
+    owner: dict[str, int] = {}
+    for name in sorted(parameters, key=lambda name: -parameters[name].numel()):
+        owner[name] = filled.index(min(filled))
+        filled[owner[name]] += parameters[name].numel()
+    return [tuple(n for n in parameters if owner[n] == number) for number in range(count)]

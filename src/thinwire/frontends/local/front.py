@@ -1,0 +1,76 @@
+"""One call around an optimiser: `outer`."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from thinwire.engine.finite import NonFinite
+from thinwire.engine.synchronizer import Synchronizer
+from thinwire.errors import RecipeError
+from thinwire.frontends.local.fragments import fragments_of, trained_by, unwrapped
+from thinwire.frontends.local.handle import Outer
+from thinwire.frontends.local.setups import Every, OuterFactory, setup
+from thinwire.frontends.local.shared import Keep
+from thinwire.pipeline import Pipeline
+
+
+def outer(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    recipe: Pipeline | str | Mapping[str, Any],
+    *,
+    every: Every | None = None,
+    outer: OuterFactory | None = None,
+    fragments: int | None = None,
+    delay: int | None = None,
+    blend: float | None = None,
+    group: dist.ProcessGroup | None = None,
+    node_size: int | Literal["auto"] = 1,
+    seed: int = 0,
+    nonfinite: NonFinite = "raise",
+    keep_dtype: torch.dtype | None = None,
+    keep_on: torch.device | str | None = None,
+    timeout: timedelta | None = None,
+) -> Outer:
+    """Let every rank make local steps, and exchange how far they went every so many of them.
+
+        optimizer = torch.optim.AdamW(model.parameters(), lr)
+        handle = thinwire.outer(model, optimizer, "sparseloco", every=30)
+
+    The training loop stays as it is. After `every` steps of the optimiser (30; or a function from
+    the number of the round) the pseudo-gradient, the parameters when the ranks last met less those
+    of now, is averaged by the recipe; an optimiser that `outer` makes takes it for the gradient of
+    a copy of the model that all ranks share, and the parameters become that copy's. It is made of a
+    list of parameters, as by `functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9)`; by default
+    Nesterov's as in DiLoCo, and plain SGD where the recipe selects, as in SparseLoCo. The names
+    `diloco`, `streaming-diloco`, `sparseloco`, `localsgd` and `demo` stand for a recipe with all
+    settings of its paper.
+
+    `fragments`, `delay` and `blend` are those of `Setup`: with a delay the exchange goes on in the
+    background of that many steps. `keep_dtype=torch.bfloat16` shortens residuals and the outer
+    optimiser's moments between the rounds, `keep_on="cpu"` keeps them and the copy in host memory.
+
+    The model is not wrapped, or in DDP inside of each node: then `group` has the ranks between
+    nodes that this one exchanges with, or `node_size` ranks of one group share a node, and one of
+    them speaks for it. All ranks begin with the parameters and buffers of the first. Several
+    optimisers are given in the order of their steps, of which the last is counted.
+    """
+    chosen = setup(recipe, every=every, outer=outer, fragments=fragments, delay=delay, blend=blend)
+    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    parameters = trained_by(model, optimizers)
+    parts = fragments_of(parameters, chosen.fragments)
+    for name in parameters:
+        chosen.recipe.of_tensor(name)  # refuses what no pattern matches
+    if nonfinite == "propagate":
+        raise RecipeError("nonfinite='propagate' would put NaN into the model: 'raise' or 'skip'")
+    keep = Keep(keep_dtype, None if keep_on is None else torch.device(keep_on))
+    sync = Synchronizer(
+        chosen.recipe, group, seed, nonfinite=nonfinite, node_size=node_size, timeout=timeout
+    )
+    with torch.no_grad():
+        for shared in (*parameters.values(), *unwrapped(model).buffers()):
+            sync.comm.broadcast(shared)
+    return Outer(parameters, optimizers[-1], chosen, parts, sync, keep)

@@ -1,0 +1,205 @@
+"""What `outer` gives back: the hook of an optimiser, statistics, checkpoints, the end."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.engine.synchronizer import Synchronizer
+from thinwire.engine.thread import OrderedWorker
+from thinwire.frontends.local.checkpoint import OUTER_VERSION, own_of, refuse_other
+from thinwire.frontends.local.setups import Setup
+from thinwire.frontends.local.shared import Keep, SharedCopy
+from thinwire.units.unit import Unit
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A fragment between its sending and its application; `sent` is where the model was."""
+
+    fragment: int
+    due: int  # by the count of all local steps
+    sent: Tensors
+    means: Future[Tensors]
+
+
+class Outer:
+    """What `outer` gives back: statistics, checkpoints, an early end of a round, the end.
+
+    `shared` is the copy that all ranks have, and its `optimizer` the outer one. `fragments` are the
+    names of the parameters that meet together.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        setup: Setup,
+        fragments: Sequence[tuple[str, ...]],
+        synchronizer: Synchronizer,
+        keep: Keep,
+    ) -> None:
+        self.setup, self.fragments, self.synchronizer = setup, list(fragments), synchronizer
+        self.shared = SharedCopy(parameters, setup.outer, keep)
+        self._parameters, self._keep = parameters, keep
+        self._agree_on_settings()
+        self._steps, self._round, self._in_round = 0, 0, 0
+        self._length = setup.length(0)
+        self._under_way: list[UnderWay] = []
+        self._worker = OrderedWorker()
+        self._hook = optimizer.register_step_post_hook(self._after_step)
+
+    def synchronize(self) -> None:
+        """End the round now, on all ranks: what is under way arrives, then all fragments meet.
+
+        For the end of training, or before the model is looked at.
+        """
+        self._apply_until(None)
+        for number in range(len(self.fragments)):
+            self._send(number, delay=0)
+        self._apply_until(None)
+        self._next_round()
+
+    def stats(self) -> dict[str, Any]:
+        """As of `Synchronizer.stats`, and under `local` how many rounds and steps there were."""
+        self._wait()
+        local = {"rounds": self._round, "steps": self._steps, "every": self._length}
+        with self._keep.waiting(self._units):
+            return self.synchronizer.stats() | {"local": local}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank must remember, also in the middle of a round.
+
+        It differs by rank, and so do the model and its optimiser there: save all three on each.
+        """
+        self._wait()
+        with self._keep.waiting(self._units):
+            exchange = self.synchronizer.state_dict()
+        return {
+            "version": OUTER_VERSION,
+            "exchange": exchange,
+            "steps": self._steps,
+            "round": self._round,
+            "in_round": self._in_round,
+            "shared": {n: p.detach().clone() for n, p in self.shared.parameters.items()},
+            "outer": self.shared.optimizer.state_dict(),
+            "under_way": [
+                {
+                    "fragment": one.fragment,
+                    "due": one.due,
+                    "sent": dict(one.sent),
+                    "means": {n: mean.clone() for n, mean in one.means.result().items()},
+                }
+                for one in self._under_way
+            ],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Go on from a saved state, after the model and its optimiser were loaded.
+
+        At another number of ranks pass the list of all ranks' states: a new round then begins, on
+        all of them from where the others last met.
+        """
+        states = [state] if isinstance(state, Mapping) else list(state)
+        own = state if isinstance(state, Mapping) else own_of(states, self.synchronizer.comm)
+        first = own or states[0]
+        refuse_other(first, self.shared.parameters, len(self.fragments))
+        self._wait()
+        exchanges = [one["exchange"] for one in states]
+        self.synchronizer.load_state_dict(own["exchange"] if own else exchanges)
+        self.shared.load(first["shared"])
+        self.shared.optimizer.load_state_dict(first["outer"])
+        self._steps, self._round = int(first["steps"]), int(first["round"])
+        self._in_round, self._length = 0, self.setup.length(self._round)
+        self._under_way = []
+        if own is None:
+            self.shared.apply(self._parameters, {}, None)
+            return
+        self._in_round = int(own["in_round"])
+        self._under_way = [self._arrived(one) for one in own["under_way"]]
+
+    def close(self) -> None:
+        """Let go of the optimiser, the worker and the process groups, on all ranks.
+
+        What is under way arrives, and is not applied; `synchronize` first to end with one model.
+        """
+        self._hook.remove()
+        self._wait()
+        self._worker.close()
+        self.synchronizer.close()
+
+    def _after_step(self, *_: object) -> None:
+        """Called by the optimiser: one local step was made."""
+        self._steps += 1
+        self._in_round += 1
+        distance = self._length // len(self.fragments)
+        if self._in_round % distance == 0:
+            self._send(self._in_round // distance - 1, self.setup.delay)
+        self._apply_until(self._steps)
+        if self._in_round == self._length:
+            self._next_round()
+
+    def _next_round(self) -> None:
+        self._round += 1
+        self._in_round, self._length = 0, self.setup.length(self._round)
+
+    def _send(self, number: int, delay: int) -> None:
+        """Let a fragment travel; the worker takes one after the other, alike on all ranks."""
+        names = self.fragments[number]
+        moved = self.shared.moved(names)
+        stays = delay and self.setup.blend is None
+        sent = {n: self._parameters[n].detach().clone() for n in names} if stays else {}
+        when = f"fragment {number} of round {self._round}, after {self._in_round} steps"
+        device = next(iter(moved.values())).device
+        means = self._worker.submit(device, self._exchange, moved, when)
+        self._under_way.append(UnderWay(number, self._steps + delay, sent, means))
+
+    def _exchange(self, moved: Tensors, when: str) -> Tensors:
+        self.synchronizer.comm.agree("the round", when)
+        with self._keep.waiting(partial(self._units, moved)):
+            return self.synchronizer.average_all(moved)
+
+    def _apply_until(self, step: int | None) -> None:
+        """Apply what is due, in the order in which it was sent; None: all of it."""
+        while self._under_way and (step is None or self._under_way[0].due <= step):
+            one = self._under_way.pop(0)
+            means = one.means.result()
+            self._worker.join_streams()
+            self.shared.step(means)
+            self.shared.apply(self.fragments[one.fragment], one.sent, self.setup.blend)
+
+    def _units(self, names: Mapping[str, Tensor] | None = None) -> list[Unit]:
+        """The synchroniser's, of these tensors or of all."""
+        units = self.synchronizer.roster.units.values()
+        return [unit for unit in units if names is None or not names.keys().isdisjoint(unit.names)]
+
+    def _wait(self) -> None:
+        """Until nothing is on the network; what is due later is still applied then."""
+        for one in self._under_way:
+            one.means.exception()
+        self._worker.join_streams()
+
+    def _arrived(self, saved: Mapping[str, Any]) -> UnderWay:
+        means: Future[Tensors] = Future()
+        means.set_result(self._on_device(saved["means"]))
+        sent = self._on_device(saved["sent"])
+        return UnderWay(int(saved["fragment"]), int(saved["due"]), sent, means)
+
+    def _on_device(self, saved: Mapping[str, Tensor]) -> Tensors:
+        return {name: value.to(self._parameters[name].device) for name, value in saved.items()}
+
+    def _agree_on_settings(self) -> None:
+        setup, optimizer = self.setup, self.shared.optimizer
+        every = "by the round" if callable(setup.every) else setup.every
+        form = "; ".join(f"{n}: {tuple(p.shape)} {p.dtype}" for n, p in self._parameters.items())
+        self.synchronizer.comm.agree(
+            "the model or the local steps",
+            f"{every=}, fragments={setup.fragments}, delay={setup.delay}, blend={setup.blend}, "
+            f"{type(optimizer).__name__} of {optimizer.defaults}; {form}",
+        )

@@ -1,0 +1,109 @@
+"""The model as all ranks have it since they last met, and what moves it."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.frontends.local.setups import OuterFactory
+from thinwire.types import accumulator
+from thinwire.units.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How what is needed once a round is kept between the rounds; None: as it is used."""
+
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
+
+    @contextmanager
+    def waiting(self, units: Callable[[], list[Unit]]) -> Iterator[None]:
+        """Bring what waits in these units to where it is used, and away again.
+
+        A first exchange makes units: they are asked for before it and after it.
+        """
+        for unit in units():
+            spec, state = unit.spec, unit.state["feedback"]
+            for key, value in state.items():
+                state[key] = value.to(spec.device, spec.accumulator)
+        try:
+            yield
+        finally:
+            for unit in units():
+                for key, value in unit.state["feedback"].items():
+                    unit.state["feedback"][key] = value.to(self.device, self.dtype)
+
+
+class SharedCopy:
+    """A parameter beside each of the model's, which the outer optimiser steps.
+
+    In float32 where the model's are shorter. It may lie in host memory: then it is stepped there.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], factory: OuterFactory, keep: Keep
+    ) -> None:
+        self._local, self._keep = parameters, keep
+        self.parameters = {
+            name: nn.Parameter(
+                p.detach().to(keep.device or p.device, accumulator(p.dtype), copy=True)
+            )
+            for name, p in parameters.items()
+        }
+        self.optimizer = factory(list(self.parameters.values()))
+
+    def moved(self, names: Collection[str]) -> dict[str, Tensor]:
+        """Pseudo-gradients: where the ranks last met less where this one is, in new memory.
+
+        Both as the model has them: what rounding to its dtype takes away is no step of anyone's.
+        """
+        return {
+            name: self._as_local(name).to(self.parameters[name].dtype) - self._local[name].detach()
+            for name in names
+        }
+
+    def step(self, means: Mapping[str, Tensor]) -> None:
+        """Move the tensors that these are pseudo-gradients of; the others stay."""
+        stepped = [self.parameters[name] for name in means]
+        for p, mean in zip(stepped, means.values(), strict=True):
+            p.grad = mean.to(p.device)
+            self._cast(p, p.dtype)
+        self.optimizer.step()
+        for p in stepped:
+            p.grad = None
+            self._cast(p, self._keep.dtype)
+
+    @torch.no_grad()
+    def apply(
+        self, names: Collection[str], sent: Mapping[str, Tensor], blend: float | None
+    ) -> None:
+        """Bring the model to the copy; `sent` is where it was, if it made steps since."""
+        for name in names:
+            p, new = self._local[name], self._as_local(name)
+            if blend is not None:
+                p.lerp_(new, 1 - blend)
+            elif name in sent:
+                p.add_(new - sent[name])
+            else:
+                p.copy_(new)
+
+    @torch.no_grad()
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Where the ranks met."""
+        for name, p in self.parameters.items():
+            p.copy_(saved[name])
+
+    def _as_local(self, name: str) -> Tensor:
+        """The copy as the model would have it."""
+        local = self._local[name]
+        return self.parameters[name].detach().to(local.device, local.dtype)
+
+    def _cast(self, p: nn.Parameter, dtype: torch.dtype | None) -> None:
+        """What the outer optimiser remembers of each element, to where it is used or kept."""
+        state = self.optimizer.state[p]
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape == p.shape:
+                state[key] = value.to(dtype)
