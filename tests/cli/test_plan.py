@@ -27,6 +27,16 @@ def test_plan_predicts_steps_and_tensors() -> None:
     assert "resnet18" in output and "fc.bias" in output and "yes" in output
 
 
+def test_plan_says_how_many_local_steps_pay() -> None:
+    settings = ("plan", "gpt2", "--gbps", "0.1", "--latency", "50ms", "--device", "none")
+    output = call(*settings, "--recipes", "bf16", "--utilisation", "0.9", "--json", "out.json")
+    local = {row["setup"]: row for row in rows("out.json") if "setup" in row}
+    assert set(local) == {"diloco", "streaming-diloco", "sparseloco"}
+    assert 1 < local["sparseloco"]["every"] < local["diloco"]["every"]
+    assert all(row["delay"] < row["every_in_background"] < row["every"] for row in local.values())
+    assert "Local steps pay: with bf16 at every step" in " ".join(output.split())
+
+
 def test_plan_measures_this_machine_once(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ("plan", "own:table", "--recipes", "dense", "--device", "cpu")
     Path("own.py").write_text("def table():\n    return {'a': (10, 20)}\n")

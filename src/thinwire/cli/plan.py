@@ -11,6 +11,7 @@ from thinwire.cli.plan_options import GBPS_HELP, PLAIN_WIDTH, ClusterOptions, Co
 from thinwire.cost.curves import Costs
 from thinwire.cost.network import Link
 from thinwire.format import duration, optional, short
+from thinwire.plan.local import local_plans, local_verdict, pipelines
 from thinwire.plan.measure import backend_of, chosen_device, device_costs
 from thinwire.plan.models import find_model
 from thinwire.plan.steps import predictions, step_rows, tensor_rows
@@ -20,6 +21,10 @@ STEP_HEADINGS = ("recipe", "step", "from … to", "exchange and work", "bytes pe
 TENSOR_HEADINGS = (
     *("tensor", "elements", "sent", "work", "exchange"),
     *("sent dense", "bytes per rank", "pays"),
+)
+LOCAL_HEADINGS = (
+    *("set-up", "exchange", "work", "bytes per rank and round"),
+    *("every, waited for", "every, in the background", "delay"),
 )
 PAYS = {None: "", True: "yes", False: "no"}
 
@@ -33,24 +38,34 @@ def plan(
     cluster: ClusterOptions,
     compute: Compute = None,
     overlap: Annotated[bool, Option(help="Exchange beside the backward pass.")] = True,
+    utilisation: Annotated[
+        float, Option(help="Share of the time that local steps shall leave to the compute.")
+    ] = 0.95,
     device: Annotated[
         str, Option(help="Where to measure selection: auto, cpu, cuda; none leaves it out.")
     ] = "auto",
     refresh: Annotated[bool, Option("--refresh", help="Measure this machine anew.")] = False,
     json_path: JsonPath = None,
 ) -> None:
-    """Predict a training step with each recipe, and tensor by tensor for the fastest."""
+    """Predict a training step with each recipe, and tensor by tensor for the fastest.
+
+    Where the compute is known, also say whether local steps pay (`tw.outer`), and how many.
+    """
     cluster.check_workers(workers)
     planned, recipes = find_model(model).taking(compute), cluster.pipelines()
     measured = None if device == "none" else chosen_device(device)
     network = cluster.network(Link.of(gbps, cluster.latency), backend_of(measured))
     results = ResultFile(json_path)
-    costs = None if measured is None else device_costs(recipes.values(), measured, refresh)
+    all_recipes = [*recipes.values(), *(pipelines().values() if planned.compute else ())]
+    costs = None if measured is None else device_costs(all_recipes, measured, refresh)
     steps = predictions(recipes, planned, workers, network, costs, overlap)
     rows = step_rows(steps, planned, workers, network)
     best = next(iter(steps))
     tensors = tensor_rows(best, steps[best], recipes["dense"], workers, network, costs)
-    results.add([*rows, *tensors])
+    with_rounds = planned.compute > 0
+    plans = local_plans(planned, workers, network, costs, utilisation) if with_rounds else []
+    local = [one.row(planned, workers, network) for one in plans]
+    results.add([*rows, *tensors, *local])
 
     console = plain_console(PLAIN_WIDTH)
     title = (
@@ -59,6 +74,9 @@ def plan(
     )
     show_steps(console, title, rows)
     _show_tensors(console, best, tensors)
+    if plans:
+        _show_local(console, local)
+        console.print(local_verdict(steps, plans))
     console.print(_footnote(costs))
 
 
@@ -93,6 +111,23 @@ def _show_tensors(console: Console, name: str, rows: list[Row]) -> None:
         for row in rows
     ]
     show_table(console, f"{name}, in the order of the exchange", TENSOR_HEADINGS, lines)
+
+
+def _show_local(console: Console, rows: list[Row]) -> None:
+    lines = [
+        (
+            row["setup"],
+            duration(row["exchange_seconds"]),
+            duration(row["work_seconds"]),
+            short(row["bytes_per_round"]),
+            str(row["every"]),
+            str(row["every_in_background"]),
+            str(row["delay"]),
+        )
+        for row in rows
+    ]
+    title = f"local steps, for {rows[0]['utilisation']:.0%} of the time to compute"
+    show_table(console, title, LOCAL_HEADINGS, lines)
 
 
 def _footnote(costs: Costs | None) -> str:
