@@ -18,6 +18,7 @@ from thinwire.errors import (
     ExchangeError,
     NonFiniteError,
     RecipeError,
+    StateError,
     ThinwireError,
     WireFormatError,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "Reduced",
     "Sparse",
     "Sparsifier",
+    "StateError",
     "StepContext",
     "Synchronizer",
     "TensorSpec",

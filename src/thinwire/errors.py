@@ -12,6 +12,13 @@ class RecipeError(ThinwireError, ValueError):
     """A recipe, a piece or a parameter that does not exist or does not fit."""
 
 
+class StateError(RecipeError):
+    """A saved state of another rank, recipe, model, version or save, or a damaged one.
+
+    Nothing was loaded.
+    """
+
+
 class WireFormatError(ThinwireError, ValueError):
     """Bytes that are truncated, damaged or not ours. Nothing was decoded from them."""
 

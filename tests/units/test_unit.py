@@ -82,9 +82,15 @@ def test_a_saved_state_that_does_not_fit_is_refused() -> None:
     saved = Unit.assemble(gradients(a=(4,)), TOPK, {}).dissolve()
     with pytest.raises(tw.RecipeError, match="'a' has 4 elements, the tensor has 6"):
         Unit.assemble(grads, TOPK, saved)
-    without = Unit.assemble(grads, tw.recipe("dense"), {}).dissolve()
+    without = Unit.assemble(grads, TOPK, {}).dissolve()
     with pytest.raises(tw.RecipeError, match="saved by a recipe with another feedback"):
-        Unit.assemble(grads, TOPK, without)
+        Unit.assemble(grads, tw.recipe("dgc"), without)
+
+
+def test_nothing_waits_of_a_tensor_that_travelled_whole() -> None:
+    whole = Unit.assemble(gradients(a=(6,)), tw.recipe("dense"), {}).dissolve()
+    unit = Unit.assemble(gradients(a=(6,)), TOPK, whole)
+    assert not unit.state["feedback"]["residual"].any()
 
 
 def test_a_step_can_be_undone() -> None:

@@ -221,7 +221,7 @@ class GroupCommunicator:
         replies = self.all_gather_meta([fingerprint(text), int(flag)])
         if len({name for name, _ in replies}) > 1:
             payload = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
-            texts = [bytes(t.tolist()).decode() for t in self._gather_host(payload)]
+            texts = [bytes(t.tolist()).decode() for t in self.gather(payload)]
             lines = "\n".join(f"  rank {r}: {t}" for r, t in enumerate(texts))
             raise DisagreementError(f"ranks disagree on {what}:\n{lines}")
         return [rank for rank, (_, raised) in enumerate(replies) if raised]
@@ -255,8 +255,8 @@ class GroupCommunicator:
                 dist.destroy_process_group(group)
         self._payload_group = self._meta_group = None
 
-    def _gather_host(self, tensor: Tensor) -> list[Tensor]:
-        """Texts for error messages: rare, so padded to one length."""
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """Every rank's 1-D tensor, on the host: texts and states. Rare, so padded to one length."""
         lengths = [n for (n,) in self.all_gather_meta([tensor.numel()])]
         padded = torch.zeros(max(lengths), dtype=tensor.dtype)
         padded[: tensor.numel()] = tensor

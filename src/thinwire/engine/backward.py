@@ -115,7 +115,8 @@ class BackwardPass:
 
     def _agreed(self, grads: Mapping[str, Tensor]) -> bool:
         """Whether all ranks came with the same tensors, all finite; before anything is sent."""
-        form = "; ".join(f"{name}: {form_of(grad)}" for name, grad in grads.items())
+        step_of = self._sync.roster.step_of
+        form = "; ".join(f"{n}: {form_of(g)}, step {step_of(n)}" for n, g in grads.items())
         refused = [says for name, grad in grads.items() if (says := no_gradient(name, grad))]
         bad_here = [] if refused else non_finite(grads)
         bad_ranks = self._sync.comm.agree("the tensors", form, flag=bool(bad_here))

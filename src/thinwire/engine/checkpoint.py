@@ -1,54 +1,226 @@
-"""What a rank writes down of its state, and how ranks go on from it, at any number of them."""
+"""How ranks go on from what they wrote down, at any number of them.
 
+All of a state is looked at before anything changes, so that one that is refused leaves no trace.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from thinwire.comm import GroupCommunicator
-from thinwire.errors import RecipeError
+from thinwire.engine.saved import SEAL, STATE_VERSION, check_seal, content, states_in
+from thinwire.errors import StateError
+from thinwire.pipeline import Pipeline
+from thinwire.rng import fingerprint
+from thinwire.types import TensorSpec
 from thinwire.units.unit import SavedState
 
-STATE_VERSION = 1
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "version": int, "recipe": str, "seed": int, "world": int, "rank": int, "node_size": int,
+    "scale": (int, float), "choice": Mapping, "forms": Mapping, "buckets": (list, tuple),
+    "tensors": Mapping, SEAL: int,
+}  # fmt: skip
+
+Forms = dict[str, list[Any]]
+"""By tensor: its dtype, as "float32", and its shape, as a list."""
+
+Saved = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+def saved_form(tensor: Tensor) -> list[Any]:
+    """What of a tensor must stay as it is from a save to the load."""
+    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who goes on from a state, and what it must fit.
+
+    `node_size` ranks keep one state, the first of them. `forms` are those of the tensors known
+    by now; `knows_all`: there are no others.
+    """
+
+    pipeline: Pipeline
+    seed: int
+    rank: int = 0
+    size: int = 1
+    node_size: int = 1
+    forms: Mapping[str, list[Any]] | None = None
+    knows_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a rank goes on with."""
+    """What a rank goes on with, and what of it must be the same on all ranks."""
 
-    seed: int
     choice: dict[str, str]  # of `auto`, by tensor
+    scale: float  # of the loss; 0: nobody said
+    forms: Forms
+    buckets: list[list[str]]  # as DDP handed the gradients over; of another P there are none
     tensors: dict[str, SavedState]
+    summary: str
 
 
-def restore(
-    saved: Mapping[str, Any] | Sequence[Mapping[str, Any]], comm: GroupCommunicator
-) -> Restored:
-    """This rank's part: of its own state, or, at another P, of the list of all ranks'."""
-    states = [saved] if isinstance(saved, Mapping) else saved
-    if isinstance(saved, Mapping):
-        if saved["world"] != comm.size:
-            raise RecipeError(
-                f"the state was saved by {saved['world']} ranks and this group has {comm.size}: "
-                "pass the list of all ranks' states"
-            )
-        mine = states
-    else:
-        ranks, world = sorted(s["rank"] for s in states), states[0]["world"] if states else 0
-        if not states or ranks != list(range(world)):
-            raise RecipeError(
-                f"the list has the states of ranks {ranks}, and {world} ranks saved one: all are "
-                "needed, or what waits on the others is lost"
-            )
-        # Each old rank's residual goes to one new rank, so their sum stays what it was.
-        mine = [s for s in states if s["rank"] % comm.size == comm.rank]
-    for one in states:
-        if one["version"] != STATE_VERSION:
-            raise RecipeError(f"state version {one['version']}, expected {STATE_VERSION}")
+def restore(saved: Saved, reader: Reader, recipe_changed: bool = False) -> Restored:
+    """This rank's part: of its own state, or, at another P, of all ranks'.
+
+    `recipe_changed`: only what waits goes along, if it has a place in the reader's recipe.
+    """
+    states = states_in(saved)
+    for state in states:
+        _check(state, reader, recipe_changed)
+    several = len(states) > 1 or not isinstance(saved, Mapping) or "ranks" in saved
+    mine = _of_all(states, reader) if several else _own(states[0], reader)
     first = states[0]
-    tensors = _merged(states, mine, comm.size)
-    return Restored(first["seed"], dict(first.get("choice", {})), tensors)
+    as_before = first["world"] == reader.size and first["node_size"] == reader.node_size
+    if several and as_before:
+        states = mine = [state for state in states if state["rank"] == reader.rank]
+    tensors = _merged(states, mine, reader.size)
+    if recipe_changed:
+        tensors = {name: _what_waits(name, one, reader) for name, one in tensors.items()}
+    return Restored(
+        dict(first["choice"]),
+        float(first["scale"]),
+        {name: list(form) for name, form in first["forms"].items()},
+        [list(names) for names in first["buckets"]] if as_before else [],
+        tensors,
+        summary(first),
+    )
+
+
+def summary(state: Mapping[str, Any]) -> str:
+    """What must be the same in the states of all ranks, in a line."""
+    steps = {name: int(own["step"]) for name, own in state["tensors"].items()}
+    same = {k: state[k] for k in ("recipe", "seed", "node_size", "forms", "buckets")}
+    shared = {}
+    if state["node_size"] == 1:  # else only the first rank of a node has it
+        shared = {
+            f"{name} {key}": content(value)
+            for name, own in state["tensors"].items()
+            for key, value in own.items()
+            if key.startswith(("collective/", "feedback/mean_"))
+        }
+    rest = fingerprint(json.dumps([same, steps, shared], sort_keys=True))
+    at = " and ".join(map(str, sorted(set(steps.values())))) or "0"
+    choice = f", choice {dict(sorted(state['choice'].items()))}" if state["choice"] else ""
+    return (
+        f"{len(steps)} tensors at step {at}, saved by {state['world']} ranks with loss scale "
+        f"{state['scale']:g}{choice} (all that ranks share: {rest:016x})"
+    )
+
+
+def _own(state: Mapping[str, Any], reader: Reader) -> list[Mapping[str, Any]]:
+    if state["world"] != reader.size:
+        raise StateError(
+            f"the state was saved by {state['world']} ranks and this group has {reader.size}: "
+            "pass the list of all ranks' states"
+        )
+    if state["rank"] != reader.rank:
+        raise StateError(
+            f"the state was saved by rank {state['rank']} and this is rank {reader.rank}: every "
+            "rank saves and loads its own, or all of them (state_dict(gather=True))"
+        )
+    return [state]
+
+
+def _of_all(states: Sequence[Mapping[str, Any]], reader: Reader) -> list[Mapping[str, Any]]:
+    """Each old rank's state goes to one new rank that keeps one, so their sum stays as it was."""
+    ranks, world = sorted(s["rank"] for s in states), states[0]["world"] if states else 0
+    if not states or ranks != list(range(world)):
+        raise StateError(
+            f"the list has the states of ranks {ranks}, and {world} ranks saved one: all are "
+            "needed, or what waits on the others is lost"
+        )
+    lines = [f"  rank {s['rank']}: {summary(s)}" for s in states]
+    if len({summary(s) for s in states}) > 1:
+        raise StateError("the list has states of different saves:\n" + "\n".join(lines))
+    keepers = range(0, reader.size, reader.node_size)
+    old_nodes = states[0]["node_size"]
+    return [s for s in states if keepers[s["rank"] // old_nodes % len(keepers)] == reader.rank]
+
+
+def _check(state: Mapping[str, Any], reader: Reader, recipe_changed: bool) -> None:
+    """Refuse what is no state, or not one of this recipe, seed and model."""
+    if not isinstance(state, Mapping) or "version" not in state:
+        raise StateError(f"this is no state that thinwire saved: {type(state).__name__}")
+    if state["version"] != STATE_VERSION:
+        raise StateError(
+            f"state version {state['version']}, expected {STATE_VERSION}: go on with the thinwire "
+            "that saved it, or without the state"
+        )
+    for key, kind in FIELDS.items():
+        if not isinstance(state.get(key), kind):
+            found = type(state[key]).__name__ if key in state else "missing"
+            raise StateError(f"{key!r} of the state is {found}; is this all of what was saved?")
+    check_seal(state)
+    recipe = repr(reader.pipeline)
+    if state["recipe"] != recipe and not recipe_changed:
+        raise StateError(
+            f"the state was saved by another recipe,\n  {state['recipe']}\nand this is\n  {recipe}"
+            "\nload_state_dict(…, recipe_changed=True) takes along what waits, where it can"
+        )
+    if state["seed"] != reader.seed:
+        raise StateError(f"the state was saved with seed {state['seed']}, this is {reader.seed}")
+    _check_model(state["forms"], reader)
+    for name, own in state["tensors"].items():
+        _check_tensor(name, own, state["forms"])
+
+
+def _check_model(forms: Mapping[str, Any], reader: Reader) -> None:
+    known = reader.forms or {}
+    strange = [name for name in forms if reader.knows_all and name not in known]
+    missing = [name for name in known if reader.knows_all and name not in forms]
+    if strange or missing:
+        raise StateError(
+            "the state was saved of another model: "
+            + "; ".join(
+                f"{what} {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
+                for what, names in (("here is no", strange), ("it has no", missing))
+                if names
+            )
+        )
+    for name in known.keys() & forms.keys():
+        if list(forms[name]) != list(known[name]):
+            raise StateError(f"{name!r} was saved as {forms[name]} and is {known[name]} here")
+
+
+def _check_tensor(name: str, own: Mapping[str, Any], forms: Mapping[str, Any]) -> None:
+    """Of every tensor a step, and what waits: finite, in single or double precision."""
+    step = own.get("step")
+    if not isinstance(step, Tensor) or step.dim() or step.is_floating_point() or int(step) < 0:
+        raise StateError(f"the state of {name!r} has the step {step}")
+    if name not in forms:
+        raise StateError(f"the state of {name!r} comes without its dtype and shape")
+    numel = prod(forms[name][1])
+    for key, value in own.items():
+        if not key.startswith("feedback/"):
+            continue
+        if value.dtype not in (torch.float32, torch.float64):
+            raise StateError(f"the saved {key!r} of {name!r} is {value.dtype}, not float32 or 64")
+        if value.shape != (numel,):
+            raise StateError(
+                f"the saved {key!r} of {name!r} has {value.numel()} elements, the tensor {numel}"
+            )
+        if not bool(value.isfinite().all()):
+            raise StateError(f"the saved {key!r} of {name!r} has NaN or Inf")
+
+
+def _what_waits(name: str, own: SavedState, reader: Reader) -> SavedState:
+    """A tensor's state for another recipe: thresholds and the like start anew."""
+    waits = {k: v for k, v in own.items() if k.startswith("feedback/")}
+    feedback = reader.pipeline.of_tensor(name).feedback
+    spec = TensorSpec(name, 0, torch.float32, torch.device("cpu"))
+    takes = {f"feedback/{key}" for key in feedback.init(spec)}
+    if waits and waits.keys() != takes:
+        raise StateError(
+            f"the state of {name!r} has {', '.join(sorted(waits))}, and {feedback!r} keeps "
+            f"{', '.join(sorted(takes)) or 'nothing'}: it would be lost or read as something else"
+        )
+    return {"step": own["step"]} | waits
 
 
 def _merged(
@@ -71,7 +243,9 @@ def _merged(
                 merged[name][key] = torch.stack(parts).mean(0)
             elif key.startswith("feedback/"):
                 parts = [s["tensors"][name][key] for s in states if key in s["tensors"][name]]
-                merged[name][key] = sum(parts, torch.zeros_like(value))
+                # One alone to the last bit: adding zero makes -0.0 another.
+                first_part = parts[0].clone() if parts else torch.zeros_like(value)
+                merged[name][key] = sum(parts[1:], first_part)
             else:
                 merged[name][key] = value.clone()
     return merged

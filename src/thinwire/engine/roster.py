@@ -8,6 +8,8 @@ from torch import Tensor
 
 from thinwire.auto import dense_pipeline
 from thinwire.auto.by_step import Choosers
+from thinwire.engine.checkpoint import Forms, saved_form
+from thinwire.errors import StateError
 from thinwire.feedback import NoFeedback
 from thinwire.pipeline import Pipeline
 from thinwire.types import TensorSpec
@@ -25,10 +27,17 @@ class Roster:
         self.pipeline, self.choosers, self._keeps_state = pipeline, choosers, keeps_state
         self.units: dict[tuple[str, ...], Unit] = {}
         self.rows: dict[str, RowUnit] = {}
+        self._unit_of: dict[str, Unit] = {}
         self._saved: dict[str, SavedState] = {}  # of tensors that are in no unit now
         self._came_from: dict[str, Pipeline] = {}  # of the units that these were in
         self._waits: set[str] = set()  # those of which something waits to be sent
         self._past: dict[str, Cost] = {}  # of tensors while they were in other units
+        self.forms: Forms = {}  # of the model's tensors, or of those that came
+        self.knows_all = False
+
+    def expect(self, tensors: Mapping[str, Tensor]) -> None:
+        """The model's tensors, where a front end knows them: a saved state must be of these."""
+        self.forms, self.knows_all = {name: saved_form(t) for name, t in tensors.items()}, True
 
     def units_for(
         self, grads: Mapping[str, Tensor], whole: bool = False
@@ -87,6 +96,7 @@ class Roster:
     def row_unit(self, name: str, grad: Tensor) -> RowUnit:
         """The unit of a COO gradient."""
         if name not in self.rows:
+            self._learn(name, grad)
             step = int(self._saved.get(name, {}).get("step", 0))
             self.rows[name] = RowUnit.of(
                 name, grad, self.pipeline.of_tensor(name), step, self.choosers.clock
@@ -125,10 +135,12 @@ class Roster:
             tensors[name] = tensors.get(name, {}) | {"step": torch.tensor(rows.step)}
         return tensors
 
-    def restart(self, saved: dict[str, SavedState]) -> None:
+    def restart(self, saved: dict[str, SavedState], forms: Forms) -> None:
         """Forget all units, and assemble the next ones from these states."""
+        self.forms = self.forms | forms
         self.units.clear()
         self.rows.clear()
+        self._unit_of.clear()
         self._saved = saved
         self._came_from = {}
         self._waits = {name for name, state in saved.items() if "feedback/residual" in state}
@@ -143,6 +155,8 @@ class Roster:
         unit = self.units.get(key)
         if unit is not None and unit.fits(grads, past):
             return unit
+        for name, grad in grads.items():
+            self._learn(name, grad)
         for old in [k for k in self.units if not set(k).isdisjoint(key)]:
             self._dissolve(self.units.pop(old))
         waits = not self._waits.isdisjoint(key)
@@ -153,10 +167,27 @@ class Roster:
         for name in key:
             self._saved.pop(name, None)
         self.units[key] = unit
+        self._unit_of |= dict.fromkeys(key, unit)
         return unit
+
+    def _learn(self, name: str, grad: Tensor) -> None:
+        """Note a tensor's form; one that was loaded must have kept it."""
+        if self.knows_all:
+            return
+        form, known = saved_form(grad), self.forms.get(name)
+        if name in self._saved and known not in (None, form):
+            raise StateError(f"{name!r} was saved as {known} and is {form} here")
+        self.forms[name] = form
+
+    def step_of(self, name: str) -> int:
+        """How many steps a tensor has behind it."""
+        unit = self.rows.get(name) or self._unit_of.get(name)
+        return unit.step if unit is not None else int(self._saved.get(name, {}).get("step", 0))
 
     def _dissolve(self, unit: Unit) -> None:
         self._saved |= unit.dissolve()
+        for name in unit.names:
+            del self._unit_of[name]
         self._past |= dict(self._costs(unit))
         self._came_from |= dict.fromkeys(unit.names, unit.pipeline)
         names = set(unit.names)

@@ -1,6 +1,6 @@
 """Gradients averaged over the ranks, by a recipe: the engine's front."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
@@ -13,12 +13,13 @@ from thinwire.auto.by_step import Choosers
 from thinwire.auto.explain import explain
 from thinwire.comm import GroupCommunicator, Nodes, node_size_of
 from thinwire.engine.backward import BackwardPass
-from thinwire.engine.checkpoint import STATE_VERSION, restore
+from thinwire.engine.checkpoint import Reader, Restored, Saved, restore
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.roster import Roster
+from thinwire.engine.saved import STATE_VERSION, pack, seal, unpack
 from thinwire.engine.step import StepRunner
 from thinwire.engine.truth import Truth
-from thinwire.errors import ClosedError, RecipeError
+from thinwire.errors import ClosedError, DisagreementError, RecipeError
 from thinwire.pipeline import Pipeline
 from thinwire.settings import check_choice
 
@@ -69,6 +70,9 @@ class Synchronizer:
         self.closed = False
         self._owns_comm = comm is None
         self.comm = comm or GroupCommunicator(group, timeout)
+        self._node_size = ranks_per_node
+        self.scale = 0.0  # of the loss, which what waits is in; 0: nobody said
+        self.buckets: list[list[str]] = []  # as gradients came together in the last backward pass
         settings = f"{self.pipeline!r}, seed={seed}, node_size={ranks_per_node}, {nonfinite=}"
         self.comm.agree("the recipe or the seed", settings)
         flat = ranks_per_node == 1 or self.comm.size == 1
@@ -98,9 +102,11 @@ class Synchronizer:
         step.add(grads)
         return dict(grads) | step.finish()
 
-    def scale_state(self, factor: float) -> None:
+    def follow_scale(self, scale: float) -> None:
         """Follow a change of the loss scale: what waits is in the old scale's units."""
-        self.roster.scale_state(factor)
+        if self.scale and scale != self.scale:
+            self.roster.scale_state(scale / self.scale)
+        self.scale = scale
 
     def stats(self) -> dict[str, Any]:
         """Costs on this rank so far: `total`, and `tensors` by name.
@@ -118,25 +124,66 @@ class Synchronizer:
         truth = self.truth.row(units)
         return explain(self.pipeline, units, rows, self.choosers, truth)
 
-    def state_dict(self) -> dict[str, Any]:
-        """All this rank must remember: numbers, strings and tensors, by parameter name."""
-        self.runner.worker.join_streams()
-        return {
-            "version": STATE_VERSION,
-            "recipe": repr(self.pipeline),
-            "seed": self.runner.seed,
-            "world": self.comm.size,
-            "rank": self.comm.rank,
-            "choice": self.choosers.choice(self.roster.units),  # of `auto`, by tensor
-            "tensors": self.roster.dissolved(),
-        }
+    def state_dict(self, gather: bool = False) -> dict[str, Any]:
+        """All this rank must remember: numbers, strings and tensors, by parameter name.
 
-    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Go on from a saved state: this rank's own, or, at another P, the list of all ranks'."""
-        restored = restore(state, self.comm)
-        self.runner.seed = restored.seed
+        `gather`: what all ranks must, in one dict on every rank; then every rank must call.
+        """
+        self.runner.worker.join_streams()
+        mine = seal(
+            {
+                "version": STATE_VERSION,
+                "recipe": repr(self.pipeline),
+                "seed": self.runner.seed,
+                "world": self.comm.size,
+                "rank": self.comm.rank,
+                "node_size": self._node_size,
+                "scale": self.scale,
+                "choice": self.choosers.choice(self.roster.units),  # of `auto`, by tensor
+                "forms": dict(self.roster.forms),
+                "buckets": [list(names) for names in self.buckets],
+                "tensors": self.roster.dissolved(),
+            }
+        )
+        if not gather:
+            return mine
+        return {"version": STATE_VERSION, "ranks": list(map(unpack, self.comm.gather(pack(mine))))}
+
+    def load_state_dict(self, state: Saved, *, recipe_changed: bool = False) -> None:
+        """Go on from a saved state: this rank's own, or all ranks', at the same P or another.
+
+        Every rank must call. What is refused on one rank is refused on all, and leaves each as it
+        was. `recipe_changed` lets the state be of another recipe that keeps the same of what waits.
+        """
+        restored, refusal = None, None
+        reader = Reader(
+            self.pipeline,
+            self.runner.seed,
+            self.comm.rank,
+            self.comm.size,
+            self._node_size,
+            self.roster.forms,
+            self.roster.knows_all,
+        )
+        try:
+            restored = restore(state, reader, recipe_changed)
+        except Exception as error:
+            refusal = error
+        self._agree_on_load(restored, refusal)
+        if restored is None:
+            assert refusal is not None
+            raise refusal
+        self.scale, self.buckets = restored.scale, restored.buckets
         self.choosers.load(restored.choice)
-        self.roster.restart(restored.tensors)
+        self.roster.restart(restored.tensors, restored.forms)
+
+    def _agree_on_load(self, restored: Restored | None, refusal: Exception | None) -> None:
+        """Meet the other ranks, also where this one refused: they would wait."""
+        says = f"refused: {refusal}" if restored is None else restored.summary
+        try:
+            self.comm.agree("the saved state", says)
+        except DisagreementError as error:
+            raise error from refusal
 
     def close(self) -> None:
         """End the worker and let go of the process groups that are its own."""

@@ -1,11 +1,12 @@
 """What a front end gives back: statistics, checkpoints, the end."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from thinwire.engine.checkpoint import Saved
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
@@ -24,8 +25,8 @@ class Handle:
         self.synchronizer = synchronizer
         form = "; ".join(f"{n}: {tuple(p.shape)} {p.dtype}" for n, p in parameters.items())
         synchronizer.comm.agree("the model", form)
+        synchronizer.roster.expect(parameters)
         self._scaler = grad_scaler
-        self._scale: float | None = None
 
     def stats(self) -> dict[str, Any]:
         """Bytes, counts and seconds by phase; see `Synchronizer.stats`."""
@@ -35,15 +36,16 @@ class Handle:
         """Which way each bucket goes and why; see `Synchronizer.explain`."""
         return self.synchronizer.explain()
 
-    def state_dict(self) -> dict[str, Any]:
-        """What this rank must remember, to be saved beside the model: it differs by rank."""
-        return self.synchronizer.state_dict() | {"scale": self._scale or 0.0}
+    def state_dict(self, gather: bool = False) -> dict[str, Any]:
+        """What this rank must remember, to be saved beside the model: it differs by rank.
 
-    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Go on from a saved state; at another P pass the list of all ranks' states."""
-        self.synchronizer.load_state_dict(state)
-        first = state if isinstance(state, Mapping) else state[0]
-        self._scale = first.get("scale") or None
+        `gather`: what all ranks must, on every rank, for those who save on one; all must call.
+        """
+        return self.synchronizer.state_dict(gather)
+
+    def load_state_dict(self, state: Saved, *, recipe_changed: bool = False) -> None:
+        """Go on from a saved state, on all ranks; see `Synchronizer.load_state_dict`."""
+        self.synchronizer.load_state_dict(state, recipe_changed=recipe_changed)
 
     def close(self) -> None:
         """End the worker and its process groups. The model keeps its hooks: train no further."""
@@ -52,10 +54,7 @@ class Handle:
     def _follow_scale(self) -> None:
         if self._scaler is None:
             return
-        scale = self._scaler.get_scale()
-        if self._scale is not None and scale != self._scale:
-            self.synchronizer.scale_state(scale / self._scale)
-        self._scale = scale
+        self.synchronizer.follow_scale(self._scaler.get_scale())
 
 
 def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

@@ -118,9 +118,11 @@ class Unit:
         yield from zip(selecting, value, strict=True)
 
     def _absorb(self, saved: Mapping[str, SavedState]) -> None:
+        # Of a tensor that travelled whole nothing waits, and none of it was saved.
+        waits = {n for n, own in saved.items() if any(k.startswith("feedback/") for k in own)}
         for key, value in self.state["feedback"].items():
             for name, part in zip(self.names, value.split(self.sizes), strict=True):
-                if name in saved:
+                if name in waits:
                     part.copy_(_fitting(saved[name], f"feedback/{key}", name, part))
         known = [saved[name] for name in self.names if name in saved]
         if not known:
@@ -155,6 +157,7 @@ class Unit:
         """The gradients as one flat tensor: a view where they lie in a row, else a copy."""
         row = in_a_row(grads)
         if row is not None:
+            self._flat = None
             return row
         if self._flat is None:
             self._flat = torch.empty(
