@@ -63,7 +63,7 @@ class Answering:
             raise CaseError("rank 1 failed:\nTraceback\nValueError: no")
         if case["what"] == "time":
             ends = [0.0, 0.5, 1.0]
-            steps = {"ends": ends, "warmup": 1, "link_bytes": None, "socket_bytes": 20}
+            steps = {"ends": ends, "every": 1, "warmup": 1, "link_bytes": None, "socket_bytes": 20}
             answer = steps | {"peak_memory": None, "losses": [1.0] * 3, "spans": []} | common
             return [answer] * 2
         end = ENDS[case["recipe"]] - 0.1 * (case["learning_rate"] == 0.2) + 0.2 * case["seed"]
@@ -231,6 +231,9 @@ def test_timed_steps_are_those_after_a_warm_up() -> None:
         ({"models": ("vgg16",)}, "vgg16"),
         ({"optimizers": ("adam",)}, "'adam'"),
         ({"recipes": ("no-such-recipe",)}, "no-such-recipe"),
+        ({"recipes": ("sparseloco@soon",)}, "sparseloco@soon"),
+        ({"recipes": ("sparseloco@0",)}, "every=0"),
+        ({"recipes": ("no-such-setup@3",)}, "no-such-setup"),
         ({"learning_rates": (0.0,)}, "lr=0"),
         ({"verify": ("topk",)}, "verify"),
         ({"verify": ("union@1gbit",)}, "verify=union@1gbit"),

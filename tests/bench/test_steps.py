@@ -67,6 +67,7 @@ def test_what_cannot_work_is_refused_before_anything_starts(
 def answer(ends: list[float], link: int | None, memory: int | None = None) -> dict[str, Any]:
     return {
         "ends": ends,
+        "every": 1,
         "warmup": 1,
         "link_bytes": link,
         "socket_bytes": 70,
@@ -90,6 +91,9 @@ def test_a_step_ends_with_its_last_rank_and_no_wait_is_counted_twice() -> None:
     assert row["seconds_by_phase"] == {"select": 1.05}
     sockets = [one | {"link_bytes": None} for one in ranks]
     assert measured(Answers(Lab(2, loopback=True), sockets, None), 3)["bytes_per_step"] == 23
+    rounds = [answer([0.0, 0.1, 0.2, 3.0], 60) | {"every": 3}] * 2
+    row = measured(Answers(Lab(2, loopback=True), rounds, None), most=3)
+    assert row["step_seconds"] == pytest.approx(1.0)  # one of the three exchanges
 
 
 def test_rows_refer_to_compute_alone_and_to_dense_over_the_same_links() -> None:
@@ -160,20 +164,21 @@ def test_when_the_budget_is_over_nothing_more_is_started(monkeypatch: pytest.Mon
 def test_the_command_trains_a_real_model_and_traces_a_step(tmp_path: Path) -> None:
     path, trace = tmp_path / "steps.json", tmp_path / "trace.json"
     options = "--device cpu --model resnet50-tiny --rates none --workers 2 --steps 6 --warm-up 5 "
-    options += "--recipes torch-powersgd-4,topk --density 0.05"
+    options += "--recipes torch-powersgd-4,topk,localsgd@3 --density 0.05"
     command = "from thinwire.cli.bench import bench; bench()"
     argv = [sys.executable, "-c", command, "train", *options.split()]
     argv += ["--json", str(path), "--trace", str(trace)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr
     rows = {row["recipe"]: row for row in json.loads(path.read_text())["rows"]}
-    assert list(rows) == [COMPUTE, BASELINE, "torch-powersgd-4", "topk"]
+    assert list(rows) == [COMPUTE, BASELINE, "torch-powersgd-4", "topk", "localsgd@3"]
     assert all(row["error"] is None and row["steps"] == 6 for row in rows.values())
     dense = rows[BASELINE]["bytes_per_step"]
     if dense is not None:
         parameters = rows[BASELINE]["parameters"]
         assert 4 * parameters <= dense < 4.4 * parameters  # 2 (P-1)/P of them at P = 2
         assert rows[COMPUTE]["bytes_per_step"] < rows["topk"]["bytes_per_step"] < dense / 5
+        assert dense / 3.1 < rows["localsgd@3"]["bytes_per_step"] < dense / 2.9
     assert rows[COMPUTE]["above_compute_seconds"] == 0.0
     assert rows["topk"]["counted_bytes_per_step"] > 0 and rows[BASELINE]["seconds_by_phase"] == {}
     assert "left out" not in done.stdout and "topk(0.05)" in done.stdout

@@ -11,6 +11,7 @@ from thinwire.bench.runner import Device, in_words
 from thinwire.bench.steps.plan import RECIPES as TIMED
 from thinwire.bench.steps.plan import own_density, refuse_recipes, written
 from thinwire.bench.train.hooks import DDP_PEERS
+from thinwire.bench.train.rounds import rounds_of
 from thinwire.errors import ThinwireError
 from thinwire.lab.lab import Check
 from thinwire.lab.links import bits_per_second
@@ -22,7 +23,8 @@ from thinwire.results.file import Row
 from thinwire.workloads.lessons import LESSONS, Optimizer
 
 What = Literal["learn", "time", "verify"]
-RECIPES = (BASELINE, *(name for name in TIMED if not is_adaptive(name)))  # as they are timed
+LOCAL = ("diloco@30", "sparseloco@15", "sparseloco@30")
+RECIPES = (BASELINE, *(name for name in TIMED if not is_adaptive(name)), *LOCAL)  # as are timed
 LOOKS = 20  # at the held-out part, in a run
 REPORT_EVERY = 10  # steps, as the ranks do
 
@@ -223,7 +225,8 @@ def order(case: Case, settings: Settings, data: dict[str, str]) -> Message:
     """What the ranks are told. Timed steps are those after a density's warm-up."""
     steps = settings.steps_of(case.model)
     arguments: dict[str, object] = {} if case.density is None else {"density": case.density}
-    if case.what == "time" and case.recipe not in (COMPUTE, *DDP_PEERS):
+    of_ours = case.recipe not in (COMPUTE, *DDP_PEERS) and not rounds_of(case.recipe)
+    if case.what == "time" and of_ours:
         arguments["warm_up"] = None
     return {
         "what": case.what,

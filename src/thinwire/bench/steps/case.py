@@ -21,8 +21,9 @@ from thinwire.bench.peers import BASELINE
 from thinwire.bench.sockets import bytes_written
 from thinwire.bench.steps.trace import Span, record
 from thinwire.bench.train.hooks import take_part
+from thinwire.bench.train.rounds import rounds_of
 from thinwire.bench.train.tuning import tuning
-from thinwire.frontends import Handle
+from thinwire.frontends import Handle, Outer
 from thinwire.lab.rank_main import Case, Message, ReportStep, own_link_bytes
 from thinwire.report.steps import COMPUTE
 from thinwire.workloads.real import REAL, loss_of
@@ -83,7 +84,9 @@ class Training:
             model, gradient_as_bucket_view=True, init_sync=False, broadcast_buffers=False
         )
         self.optimizer = self.make_optimizer(tuning(case["recipe"].partition("(")[0]).momentum)
-        self.handle: Handle | None = None
+        self.handle: Handle | Outer | None = None
+        rounds = rounds_of(case["recipe"])
+        self.every = 1 if rounds is None else rounds.every  # steps between two exchanges
         if case["recipe"] not in (COMPUTE, BASELINE):
             self.handle, self.optimizer = take_part(
                 self.ddp, self.optimizer, case["recipe"], case["arguments"], case["seed"]
@@ -101,7 +104,7 @@ class Training:
     def measure(self) -> Message:
         """When each step ended, in seconds; bytes, memory and losses."""
         warmup = self.warm_up()
-        steps = self.affordable(self.case["steps"], self.last_seconds)
+        steps = self.whole_rounds(self.affordable(self.case["steps"], self.last_seconds))
         self.fetch(steps)
         before = self.start_counting()
         ends = [self.end()]
@@ -112,6 +115,7 @@ class Training:
         spans = self.trace() if self.case["trace"] else []
         return {
             "ends": ends,
+            "every": self.every,
             "warmup": warmup,
             "link_bytes": link,
             "socket_bytes": sockets,
@@ -122,15 +126,23 @@ class Training:
         }
 
     def warm_up(self) -> int:
-        """So many steps as asked for, or as are affordable; and until `auto` has decided."""
+        """So many steps as asked for, or as are affordable; and until `auto` has decided.
+
+        With local steps a round at least: its exchange compiles what the steps before do not.
+        """
         self.timed(FIRST)
         rest = self.affordable(self.case["warmup"], 4 * self.last_seconds, fewest=FIRST) - FIRST
+        rest = max(rest, self.every - 1)
         self.timed(rest)
         trials = 0
         while not self.settled() and trials < MOST_TRIALS:
             self.timed(1)
             trials += 1
         return FIRST + rest + trials
+
+    def whole_rounds(self, steps: int) -> int:
+        """As many exchanges as belong to the steps, whichever step is the first."""
+        return max(1, round(steps / self.every)) * self.every
 
     def timed(self, count: int) -> None:
         self.fetch(count)
@@ -160,7 +172,8 @@ class Training:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
 
     def exchanging(self) -> AbstractContextManager[Any]:
-        return self.ddp.no_sync() if self.case["recipe"] == COMPUTE else nullcontext()
+        alone = self.case["recipe"] == COMPUTE or isinstance(self.handle, Outer)
+        return self.ddp.no_sync() if alone else nullcontext()
 
     def end(self) -> float:
         """Now, with the device done. The clock is the machine's, the same for all its ranks."""
@@ -220,8 +233,8 @@ class Training:
         if self.handle is None:
             return {"phases": {}, "counted_bytes": None, "decision": None}
         total = self.handle.stats()["total"]
-        steps = max(1, total["steps"])
-        timed = max(1, steps - total["first_steps"]["steps"])
+        steps = self.every * max(1, total["steps"])
+        timed = self.every * max(1, total["steps"] - total["first_steps"]["steps"])
         return {
             "phases": {phase: seconds / timed for phase, seconds in total["seconds"].items()},
             "counted_bytes": total["bytes_sent"] / steps,

@@ -8,6 +8,7 @@ from thinwire.bench.limits import refuse_device, refuse_links
 from thinwire.bench.peers import BASELINE, PEERS, takes_density
 from thinwire.bench.runner import Device, in_words
 from thinwire.bench.train.hooks import DDP_PEERS, JOINED
+from thinwire.bench.train.rounds import rounds_of
 from thinwire.cookbook import at_density
 from thinwire.errors import ThinwireError
 from thinwire.lab.lab import Check
@@ -107,7 +108,7 @@ def refuse_recipes(names: Iterable[str], density: float) -> None:
             raise ThinwireError(
                 f"{name} is no DDP hook: `bench sync` measures it; here: {', '.join(DDP_PEERS)}"
             )
-        if name not in PEERS:
+        if name not in PEERS and not rounds_of(name):
             at_density(name.removeprefix(JOINED), own_density(name, density))
 
 

@@ -1,7 +1,8 @@
 """`thinwire bench train --device …`: whole steps of real models, beside PyTorch's own hooks.
 
-`step_seconds` is the median over the steps after the warm-up of the time between two ends of steps;
-a step ends when the last rank's device is done with it. `above_compute_seconds` is what of it is
+`step_seconds` is the median over the steps after the warm-up of the time between two ends of steps,
+and the mean where only some of them exchange (`sparseloco@15`); a step ends when the last rank's
+device is done with it. `above_compute_seconds` is what of it is
 left without compute alone, which was measured in the same run with as many ranks at work.
 
 `bytes_per_step` is per rank: what the links carried, by the interface's counter, headers included,
@@ -109,7 +110,7 @@ def measured(answers: Answers, most: int) -> Row:
     losses, steps = ranks[0]["losses"][:most], len(seconds)
     last = max(1, len(losses) // 10)
     return dict.fromkeys(MEASURED) | {
-        "step_seconds": median(seconds),
+        "step_seconds": (median if ranks[0]["every"] == 1 else fmean)(seconds),
         "step_seconds_p10": low,
         "step_seconds_p90": high,
         "bytes_per_step": _bytes_per_step(answers, steps),

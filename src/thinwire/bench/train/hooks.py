@@ -19,8 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire as tw
 from thinwire.bench.peers import PEERS, SPARSE_PEERS, Hook
+from thinwire.bench.train.rounds import rounds_of
 from thinwire.engine.thread import OrderedWorker
-from thinwire.frontends import Handle
+from thinwire.frontends import Handle, Outer
 
 Hooked = Callable[[object, GradBucket], Future[Tensor]]
 DDP_PEERS = tuple(name for name in PEERS if name not in SPARSE_PEERS)
@@ -99,11 +100,15 @@ def take_part(
     recipe: str,
     arguments: dict[str, Any],
     seed: int,
-) -> tuple[Handle | None, torch.optim.Optimizer]:
+) -> tuple[Handle | Outer | None, torch.optim.Optimizer]:
     """As `compress`; and the optimiser, which takes part in some recipes: `thinwire.optim`.
 
-    Those are asked for by `optim:`, or have the feedback `adam`, which cannot do without.
+    Those are asked for by `optim:`, or have the feedback `adam`, which cannot do without. With
+    local steps, as `sparseloco@15`, DDP must not exchange anything.
     """
+    if rounds := rounds_of(recipe):
+        handle = tw.outer(ddp, optimizer, rounds.recipe, every=rounds.every, seed=seed)
+        return handle, optimizer
     if recipe not in DDP_PEERS:
         pipeline = tw.recipe(recipe.removeprefix(JOINED), **arguments)
         if recipe.startswith(JOINED) or any(own.feedback.is_step for own in pipeline.alternatives):
