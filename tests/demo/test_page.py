@@ -1,7 +1,6 @@
 """The demo's page stands alone: it parses, draws every recipe, and fetches nothing."""
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -9,83 +8,58 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from support.browser import PHONE, chromium
-from thinwire.demo.page import differences, page
-from thinwire.results.file import Row
+from support.html import Reader
+from thinwire.bench.peers import BASELINE
+from thinwire.demo.page import NEXT, demo_page
+from thinwire.demo.plan import Settings
+from thinwire.results.file import ResultFile, Row
 
-VOID = {"meta", "br", "input"}
-RECIPES = ["dense", "topk", "sign<sgd>"]
+RECIPES = [BASELINE, "topk(0.1)", "sign<sgd>"]
 
 
 def rows() -> list[Row]:
-    made = []
+    made: list[Row] = []
     for cost, recipe in enumerate(RECIPES, start=1):
-        for model in ("text", "digits"):
-            for step in range(1, 11):
-                loss = None if recipe == "sign<sgd>" and step > 5 else 5.5 - 0.3 * step
-                made.append(
-                    {
-                        "recipe": recipe,
-                        "workers": 4,
-                        "rate": None,
-                        "model": model,
-                        "step": step,
-                        "loss": loss,
-                        "seconds": 0.1 * step,
-                        "bytes_sent_per_rank": 10_000 * step // cost,
-                    }
-                )
-    return made
-
-
-class Reader(HTMLParser):
-    """Checks that tags nest, and remembers what the page draws and refers to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.lines: dict[str, list[str]] = {}
-        self.references: list[str] = []
-        self.ids: list[str] = []
-        self.recipe: str | None = None  # of the line whose path comes next
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_startendtag(tag, attrs)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.references += [v or "" for k, v in attrs if k in ("src", "href", "xlink:href")]
-        self.ids += [v or "" for k, v in attrs if k == "id"]
-        if tag == "g" and found.get("class") == "line":
-            self.recipe = found["data-recipe"]
-        if tag == "path" and self.recipe is not None:
-            self.lines.setdefault(self.recipe, []).append(found["d"] or "")
-            self.recipe = None
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+        about = {"recipe": recipe, "workers": 4, "rate": 100.0, "model": "embedding-small"}
+        losses = [6.0 - 0.1 * step for step in range(11)]
+        if recipe == "sign<sgd>":
+            losses[5:] = [None] * 6  # type: ignore[list-item]
+        made.append(
+            about
+            | {"peer": cost == 1, "density": None, "optimizer": "adamw", "device": "cpu"}
+            | {"seed": 0, "error": None, "steps": 10, "parameters": 336_896, "data": "text"}
+            | {"final_loss": losses[-1], "learning_rate": 0.01}
+            | {
+                "points": {
+                    "step": list(range(11)),
+                    "held_out_loss": losses,
+                    "seconds": [0.5 * step / cost for step in range(11)],
+                    "bytes": [10_000 * step // cost for step in range(11)],
+                }
+            }
+        )
+    span = {"stream": "thread 1", "what": "exchange", "start": 0.0, "end": 0.1}
+    about = {"recipe": BASELINE, "workers": 4, "rate": 100.0, "model": "embedding-small"}
+    return [*made, about | span]
 
 
 @pytest.fixture(scope="module")
 def html() -> str:
-    return page(rows(), "A <title>", ["A & B"], {"text": "Text", "digits": "Digits"})
+    results = ResultFile(None)
+    results.add(rows())
+    return demo_page(results, Settings())
 
 
 @pytest.fixture(scope="module")
 def reader(html: str) -> Reader:
-    reader = Reader()
-    reader.feed(html)
-    reader.close()
-    return reader
+    return Reader.of(html)
 
 
-def test_it_parses_and_draws_every_recipe_in_every_chart(reader: Reader) -> None:
+def test_it_parses_and_draws_every_recipe_over_seconds_and_over_bytes(reader: Reader) -> None:
     assert reader.open == []
-    assert set(reader.lines) == set(RECIPES)
-    for paths in reader.lines.values():
-        assert len(paths) == 4  # two models, against steps and against bytes
-        assert all(re.fullmatch(r"(?:[ML] [-\d.]+ [-\d.]+ ?)+", path) for path in paths)
+    assert {name: len(paths) for name, paths in reader.lines.items()} == dict.fromkeys(
+        ["torch-dense", "topk 0.1", "sign<sgd>"], 2
+    )
 
 
 def test_it_fetches_nothing(html: str, reader: Reader) -> None:
@@ -95,16 +69,20 @@ def test_it_fetches_nothing(html: str, reader: Reader) -> None:
     assert set(re.findall(r"https?://[^'\"]*", html)) <= {"http://www.w3.org/2000/svg"}  # a name
 
 
-def test_text_is_escaped_and_both_schemes_and_phones_are_served(html: str) -> None:
-    assert "<title>A &lt;title&gt;</title>" in html
+def test_it_opens_with_what_was_gained_and_ends_with_what_to_type(html: str) -> None:
+    assert "dense reaches 5.02 after 4.9 s, thinwire&#x27;s topk 0.1 after 2.5 s" in html
+    assert html.index("dense reaches") < html.index("<figure") < html.index("What next?")
+    assert "thinwire doctor" in html and len(NEXT) == 4
+    assert "One step of torch-dense" in html
     assert "sign&lt;sgd&gt;" in html and "sign<sgd>" not in html
-    assert "prefers-color-scheme: dark" in html and "width=device-width" in html
-
-
-def test_the_table_compares_with_dense_and_names_divergence(html: str) -> None:
-    assert "2.0×" in html  # topk sends half of dense
-    assert "+0.000" in html
     assert "diverged" in html
+
+
+def test_the_loopback_is_called_by_its_name() -> None:
+    results = ResultFile(None)
+    results.add(rows())
+    assert "what compression costs, not what it gains" in demo_page(results, Settings(rate=None))
+    assert "No run has ended yet" in demo_page(ResultFile(None), Settings())
 
 
 def test_a_phone_shows_all_of_it_and_only_tables_scroll(html: str, tmp_path: Path) -> None:
@@ -115,10 +93,3 @@ def test_a_phone_shows_all_of_it_and_only_tables_scroll(html: str, tmp_path: Pat
         page.add_style_tag(content=".summary { min-width: 600px; }")  # a recipe with a long name
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
         assert page.locator(".scroll").first.evaluate("e => e.scrollWidth > e.clientWidth")
-        page.locator(".summary tr[data-recipe=topk]").first.hover()
-        assert page.locator(".line.on").count() == 4
-
-
-def test_recipes_trained_differently_are_named() -> None:
-    assert differences(["dense", "topk"]) == ""
-    assert differences(["topk", "dgc"]) == "dgc: momentum 0"

@@ -1,35 +1,40 @@
-"""The demo's plan: every recipe on every task, with every seed."""
+"""The demo's plan: a few recipes, or all, each trained once from end to end over slow links."""
 
 import pytest
 
-from thinwire.demo.plan import DENSITY, MODELS, Settings, chosen_recipes, plan
+import thinwire as tw
+from thinwire.bench.peers import BASELINE
+from thinwire.demo.plan import SHOWN, Settings, examples, plan
 from thinwire.errors import RecipeError
 
 
-def test_the_plan_has_every_recipe_on_every_task_and_dense_first() -> None:
+def test_a_newcomer_sees_a_few_and_dense_comes_first() -> None:
     cases = plan(Settings())
-    assert {(case.recipe, case.model) for case in cases} == {
-        (recipe, model) for recipe in chosen_recipes(()) for model in MODELS
+    assert [case.recipe for case in cases] == list(SHOWN) and SHOWN[0] == BASELINE
+    assert {(case.rate, case.what, case.learning_rate) for case in cases} == {
+        ("100mbit", "verify", 1e-2)
     }
-    assert cases[0].recipe == "dense"
-    assert "auto" not in chosen_recipes(())
-    assert chosen_recipes(["topk", "topk"]) == ["dense", "topk"]
+    assert examples(Settings(workers=2)) == 256
 
 
-def test_every_recipe_is_planned_with_every_seed_from_the_first_on() -> None:
-    cases = plan(Settings(recipes=("topk",), seed=5, seeds=3))
-    assert [(case.recipe, case.model, case.seed) for case in cases] == [
-        (recipe, model, seed)
-        for recipe in ("dense", "topk")
-        for model in MODELS
-        for seed in (5, 6, 7)
-    ]
+def test_recipes_can_be_named_and_all_are_all_but_auto() -> None:
+    assert Settings(recipes=("topk", "topk")).names() == [BASELINE, "topk"]
+    names = Settings(everything=True).names()
+    assert set(names) >= {*tw.recipes()} - {"auto"} and "auto" not in names
+    assert "torch-powersgd-32" in names
 
 
-def test_the_density_reaches_the_recipes_that_have_one() -> None:
-    for density in (DENSITY, 0.2):
-        dense, _, topk, _ = plan(Settings(recipes=("topk",), density=density))
-        assert dense.arguments == {}
-        assert topk.arguments["density"] == density
-    with pytest.raises(RecipeError, match=r"density=2"):
-        plan(Settings(density=2.0))
+def test_only_recipes_by_name_get_the_density() -> None:
+    by_name = {case.recipe: case.density for case in plan(Settings(recipes=("topk", "topk(0.1)")))}
+    assert by_name == {BASELINE: None, "topk": 0.01, "topk(0.1)": None}
+
+
+def test_what_cannot_be_run_is_refused_before_anything_starts() -> None:
+    with pytest.raises(RecipeError, match="unknown recipe 'topq'"):
+        plan(Settings(recipes=("topq",)))
+
+
+def test_steps_and_seed_reach_the_runs() -> None:
+    learning = Settings(steps=7, seed=3).learning()
+    assert learning.steps_of("embedding-small") == 7 and learning.every == 1
+    assert [case.seed for case in plan(Settings(seed=3))] == [3] * len(SHOWN)

@@ -5,7 +5,15 @@ from contextlib import AbstractContextManager, nullcontext
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from thinwire.bench.timing import Quiet, Watcher
@@ -30,16 +38,55 @@ class Bar:
         self._progress.update(self._task, advance=steps, description=text)
 
 
+class Bars:
+    """A bar for each case, by its name; each has as many steps."""
+
+    def __init__(self, progress: Progress, steps: int, names: Sequence[str]) -> None:
+        self._progress = progress
+        self._tasks = {
+            name: progress.add_task(name, start=False, total=steps, note="") for name in names
+        }
+        self._now: TaskID | None = None
+
+    def start(self, what: str) -> None:
+        if what in self._tasks:
+            self._end()
+            self._now = self._tasks[what]
+            self._progress.start_task(self._now)
+
+    def advance(self, note: str = "", steps: int = 1) -> None:
+        if self._now is not None:
+            self._progress.update(self._now, advance=steps, note=note)
+
+    def _end(self) -> None:
+        """The last bar is full: what a rank only reports every so often may be missing."""
+        if self._now is not None:
+            self._progress.update(self._now, completed=self._progress.tasks[self._now].total)
+
+
 def plain_console(width: int = PLAIN_WIDTH) -> Console:
     """The terminal; or, in a pipe, plain text that is wide enough for the tables."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=width)
 
 
-def watch(console: Console, steps: int) -> tuple[AbstractContextManager[object], Watcher]:
-    """A context to show progress in, and whom to tell."""
+def watch(
+    console: Console, steps: int, names: Sequence[str] = ()
+) -> tuple[AbstractContextManager[object], Watcher]:
+    """A context to show progress in, and whom to tell; with names a bar for each."""
     if not console.is_terminal:
         return nullcontext(), Quiet()
+    if names:
+        each = (
+            *(
+                TextColumn("{task.description:44}"),
+                BarColumn(),
+                TextColumn("{task.fields[note]:12}"),
+            ),
+            TimeElapsedColumn(),
+        )
+        progress = Progress(*each, console=console)
+        return progress, Bars(progress, steps, names)
     columns = (
         *(TextColumn("{task.description:44}"), BarColumn(), MofNCompleteColumn()),
         *(TextColumn("steps,"), TimeRemainingColumn(compact=True), TextColumn("left")),
@@ -49,14 +96,17 @@ def watch(console: Console, steps: int) -> tuple[AbstractContextManager[object],
 
 
 def carry_out(
-    steps: int, measure: Callable[[Watcher], list[str]], show: Callable[[Console], None]
+    steps: int,
+    measure: Callable[[Watcher], list[str]],
+    show: Callable[[Console], None],
+    names: Sequence[str] = (),
 ) -> None:
-    """Measure in so many steps, and show what there is however it ends.
+    """Measure in so many steps, or cases of so many each, and show what there is however it ends.
 
     `measure` returns what failed, in words; that is raised, after all else was measured.
     """
     console = plain_console()
-    progress, watcher = watch(console, steps)
+    progress, watcher = watch(console, steps, names)
     failures: list[str] = []
     try:
         with progress:

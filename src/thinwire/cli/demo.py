@@ -8,51 +8,63 @@ from typer import Option
 
 from thinwire.cli.console import carry_out, show_table
 from thinwire.cli.options import Device, JsonPath, Seed
-from thinwire.cli.parse import device_choice, split
+from thinwire.cli.parse import device_choice, link_rate, split
 from thinwire.results.file import ResultFile, write_whole
 
 
 def demo(
-    workers: Annotated[int, Option(min=1, max=64, help="Processes on this machine.")] = 4,
+    workers: Annotated[int, Option(min=2, max=64, help="Processes on this machine.")] = 4,
     recipes: Annotated[
-        str, Option(help="Names, separated by commas; all but auto if not set.")
+        str, Option(help="Recipes and PyTorch's hooks, separated by commas; a few if not set.")
     ] = "",
-    steps: Annotated[
-        int | None, Option(min=1, help="Steps of every run; by task if not set.")
-    ] = None,
-    quick: Annotated[bool, Option("--quick", help="About half of the steps.")] = False,
+    everything: Annotated[bool, Option("--all", help="Every recipe, and PyTorch's hooks.")] = False,
+    steps: Annotated[int | None, Option(min=1, help="Steps of every run.")] = None,
+    rate: Annotated[str, Option(help="Of each worker's link; none is the loopback.")] = "",
     seed: Seed = 0,
-    seeds: Annotated[int, Option(min=1, help="How many seeds to run, from --seed on.")] = 1,
-    density: Annotated[
-        float, Option(help="Share of the elements that sparse recipes select.")
-    ] = 0.05,
     device: Device = "cpu",
     out: Annotated[Path, Option(help="Folder for the page and numbers.")] = Path("runs/demo"),
     json: JsonPath = None,
 ) -> None:
-    """Train two small models with every recipe, beside plain averaging, and draw a page."""
-    from thinwire.demo.plan import BASELINE, Settings, plan
+    """Train a model over slow links, with and without compression: who has the loss first?"""
+    from thinwire.bench.converge.plan import REPORT_EVERY
+    from thinwire.demo.plan import SCENES, Settings, plan
     from thinwire.demo.run import refuse_without_packages, run
+    from thinwire.lab import unavailable
 
     refuse_without_packages()
     on = device_choice(device)
-    settings = Settings(workers, split(recipes), steps, quick, seed, density, seeds, on)
-    total = sum(case.steps for case in plan(settings))
+    shaped = link_rate(rate or SCENES[on].rate)
+    forbidden = unavailable() if shaped is not None else None
+    settings = Settings(
+        workers,
+        split(recipes),
+        everything,
+        steps,
+        None if forbidden else shaped,
+        seed,
+        on,
+    )
+    cases = plan(settings)
     results = ResultFile(json or out / "demo.json")
 
     def show(console: Console) -> None:
-        from thinwire.demo.page import CAVEAT, demo_page, training_notes
-        from thinwire.demo.table import headings, lines, summarise
-        from thinwire.workloads.tasks import TASKS
+        from thinwire.demo.outcome import HEADINGS, outcome
+        from thinwire.demo.page import NEXT, demo_page, introduction
 
         if not results.rows:
             return
-        page = out / "index.html"
+        page, reached = out / "index.html", outcome(results.rows)
         write_whole(page, demo_page(results, settings))
-        for model, summaries in summarise(results.rows).items():
-            cells = lines(summaries, BASELINE)
-            show_table(console, TASKS[model].title, headings(summaries), cells)
-        notes = f"{training_notes(results.rows, settings)}\n{CAVEAT}"
-        console.print(f"{notes}\n\nPage: {page}\nNumbers: {results.path}", soft_wrap=True)
+        show_table(console, None, HEADINGS, reached.lines())
+        about = introduction(results.rows, settings)
+        if forbidden:
+            about += f" (no shaped links here: {forbidden})"
+        console.print(f"{about}\n", soft_wrap=True)
+        console.print(f"[bold]{reached.sentence()}[/bold]\n", soft_wrap=True)
+        console.print(f"Page: {page}\nNumbers: {results.path}\n", soft_wrap=True)
+        for why, what in NEXT:
+            console.print(f"{why}\n    {what}", soft_wrap=True, markup=False)
 
-    carry_out(total, lambda watcher: run(settings, results, watcher), show)
+    names = [str(case) for case in cases]
+    reports = settings.learning().steps_of(settings.scene.model) // REPORT_EVERY
+    carry_out(reports, lambda watcher: run(settings, results, watcher), show, names)

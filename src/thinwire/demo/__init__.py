@@ -1,4 +1,1 @@
-"""`thinwire demo`: a preset of `bench train`, and a page.
-
-Every recipe trains two small models on this machine, over the loopback, beside plain averaging.
-"""
+"""`thinwire demo`: the same training over slow links, by a few recipes, for real; and a page."""

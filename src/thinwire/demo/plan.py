@@ -1,86 +1,101 @@
-"""Which recipes are trained on which task, and with what settings."""
+"""What the demo trains: one model over slow links, with the recipes that a newcomer should see."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import thinwire as tw
-from thinwire.bench.limits import refuse_device
+from thinwire.bench.converge.plan import Case, refuse_impossible
+from thinwire.bench.converge.plan import Settings as Learning
+from thinwire.bench.peers import BASELINE
 from thinwire.bench.runner import Device
-from thinwire.bench.train.plan import Case
-from thinwire.bench.train.tuning import DENSITY, tuning
-from thinwire.cookbook import has_density
-from thinwire.errors import RecipeError
-from thinwire.settings import check_density
-from thinwire.workloads.tasks import TASKS
+from thinwire.bench.steps.plan import own_density
+from thinwire.bench.train.hooks import DDP_PEERS
+from thinwire.workloads.lessons import LESSONS
 
-BASELINE = "dense"
-MODELS = ("text", "digits")
-WARM_UP = 0.1  # of the steps, in which the density falls to that (gTop-k, section 4, after DGC)
+SHOWN = (BASELINE, "torch-bf16", "torch-powersgd-4", "int4", "powersgd", "topk")
+LOOKS = 25  # at the held-out part: the points of a curve
+DENSITY = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A model, links that are too slow for it, and how it learns there."""
+
+    model: str
+    rate: str
+    steps: int
+    learning_rate: float
+
+
+SCENES: dict[Device, Scene] = {
+    # 1.3 MB of gradients for a few milliseconds of compute, which two cores share.
+    "cpu": Scene("embedding-small", "100mbit", 150, 1e-2),
+    "cuda": Scene("transformer25m", "1gbit", 100, 1e-3),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user asked for."""
+    """What the user asked for; a rate of None is the loopback."""
 
     workers: int = 4
-    recipes: tuple[str, ...] = ()  # none named: all there are
-    steps: int | None = None  # none given: each task's own
-    quick: bool = False
+    recipes: tuple[str, ...] = ()  # none named: those worth showing
+    everything: bool = False
+    steps: int | None = None
+    rate: str | None = "100mbit"
     seed: int = 0
-    density: float = DENSITY
-    seeds: int = 1  # runs of everything, with `seed` and those after it
     device: Device = "cpu"
 
+    @property
+    def scene(self) -> Scene:
+        return SCENES[self.device]
 
-def chosen_recipes(names: Sequence[str]) -> list[str]:
-    """The named recipes, or all; the baseline always comes first, the others refer to it.
+    def names(self) -> list[str]:
+        """The baseline comes first: the others refer to it."""
+        chosen: Sequence[str] = self.recipes or SHOWN
+        if self.everything:
+            chosen = [*DDP_PEERS, *(name for name in tw.recipes() if name != "auto")]
+        return list(dict.fromkeys([BASELINE, *chosen]))
 
-    `auto` must be asked for: it goes by time, and on one machine that leads to the baseline.
-    """
-    known = list(tw.recipes())
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise RecipeError(f"unknown recipe {unknown[0]!r}; there are: {', '.join(known)}")
-    chosen = names or [name for name in known if name != "auto"]
-    return list(dict.fromkeys([BASELINE, *chosen]))
+    def learning(self) -> Learning:
+        """As `bench converge` is told, whose runs these are."""
+        steps = self.steps or self.scene.steps
+        return Learning(
+            device=self.device,
+            models=(self.scene.model,),
+            recipes=tuple(self.names()),
+            workers=self.workers,
+            rates=(self.rate,),
+            density=DENSITY,
+            seeds=1,
+            seed=self.seed,
+            learning_rates=(self.scene.learning_rate,),
+            steps=steps,
+            every=max(1, steps // LOOKS),
+            check="warn",
+        )
 
 
 def plan(settings: Settings) -> list[Case]:
-    """All runs, recipe by recipe, so that a run broken off has whole recipes to show."""
-    check_density(settings.density)
-    refuse_device(settings.device)
+    """A run for each recipe, from end to end over the links themselves."""
+    refuse_impossible(settings.learning())
+    scene = settings.scene
     return [
-        _case(recipe, model, seed, settings)
-        for recipe in chosen_recipes(settings.recipes)
-        for model in MODELS
-        for seed in range(settings.seed, settings.seed + settings.seeds)
+        Case(
+            "verify",
+            settings.workers,
+            settings.rate,
+            scene.model,
+            name,
+            own_density(name, DENSITY),
+            "adamw",
+            scene.learning_rate,
+            settings.seed,
+        )
+        for name in settings.names()
     ]
 
 
-def _case(recipe: str, model: str, seed: int, settings: Settings) -> Case:
-    task, own = TASKS[model], tuning(recipe)
-    steps = settings.steps or (task.quick_steps if settings.quick else task.steps)
-    return Case(
-        settings.workers,
-        rate=None,
-        model=model,
-        recipe=recipe,
-        arguments=_density(recipe, settings.density, steps) | own.arguments,
-        steps=steps,
-        learning_rate=task.learning_rate * own.learning_rate_factor,
-        momentum=own.momentum,
-        seed=seed,
-        decay=True,
-        device=settings.device,
-        held_out=True,
-    )
-
-
-def _density(recipe: str, density: float, steps: int) -> dict[str, Any]:
-    """The density for recipes that have one, and the way down to it."""
-    if not has_density(recipe):
-        return {}
-    warm_up = tw.WarmUp.towards(density, math.ceil(WARM_UP * steps))
-    return {"density": density, "warm_up": asdict(warm_up)}
+def examples(settings: Settings) -> int:
+    """Of a step, on all workers together."""
+    return settings.workers * LESSONS[settings.scene.model].examples

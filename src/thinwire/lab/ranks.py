@@ -67,6 +67,7 @@ class Workers:
         argv = [sys.executable, "-m", "thinwire.lab.rank_main", self._target, self._device]
         # A table should not come with one copy of every warning a rank.
         env = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        env["KINETO_LOG_LEVEL"] = "99"  # the profiler tells when it starts and stops
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         per_node = self._workers // len(self._lab.nodes)
         self._processes = self._lab.start(argv, per_node, env=env, **pipes)

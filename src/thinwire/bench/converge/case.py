@@ -25,7 +25,7 @@ LAST = 0.1  # of the learning rate is left at the end
 def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
     """Learn, or be timed; a rank that hangs says where and ends."""
     if case["rehearse"]:  # compiles what would otherwise be compiled in the first steps
-        short = case | {"steps": FIRST, "every": FIRST}
+        short = case | {"steps": FIRST, "every": FIRST, "trace": False}
         with deadline(case), closing(Learning(short, rank, ignore_step)) as rehearsal:
             rehearsal.learn()
     with deadline(case), closing(Learning(case, rank, report_step)) as training:
@@ -75,8 +75,8 @@ class Learning(Training):
             points.append(self.stretch(min(self.case["every"], self.case["steps"] - start)))
             if not math.isfinite(points[-1]["held_out_loss"]):
                 break  # on every rank: the loss is theirs together
-        losses = self.mean_losses()
-        return {"points": points, "losses": losses, **self.of_the_library()}
+        found = {"points": points, "losses": self.mean_losses(), **self.of_the_library()}
+        return found | {"spans": self.trace() if self.case["trace"] else []}
 
     def stretch(self, count: int) -> Message:
         """So many steps, and then a look; what only looking costs is not counted."""
@@ -86,9 +86,11 @@ class Learning(Training):
             self.step()
         seconds = self.end() - started
         link, sockets = self.counted(before)
+        loss = self.held_out_loss()
+        self.note = f"loss {loss:.3f}"
         return {
             "step": len(self.losses),
-            "held_out_loss": self.held_out_loss(),
+            "held_out_loss": loss,
             "seconds": seconds,
             "link_bytes": link,
             "socket_bytes": sockets,

@@ -80,7 +80,7 @@ def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
                 row |= measured(answers, settings.timed_steps)
                 references.enter(row)
             else:
-                row |= _learned(answers, case, settings)
+                row |= learned(answers, case, settings)
             results.add([row])
 
         def fail(case: Case, lab: Lab, error: str) -> None:
@@ -160,7 +160,7 @@ class Prepared:
         }
 
 
-def _learned(answers: Answers, case: Case, settings: Settings) -> Row:
+def learned(answers: Answers, case: Case, settings: Settings) -> Row:
     ranks = answers.ranks
     points = ranks[0]["points"]
     steps = [point["step"] for point in points]

@@ -93,6 +93,7 @@ class Training:
             )
         self.batches: dict[int, tuple[Tensor, Tensor]] = {}
         self.losses: list[Tensor] = []
+        self.note = ""  # to be shown beside how far it has come
 
     def workload(self) -> Workload:
         return REAL[self.case["model"]]
@@ -165,7 +166,7 @@ class Training:
             self.optimizer.step()
         self.losses.append(loss.detach())
         if len(self.losses) % REPORT_EVERY == 0:
-            self.report_step()
+            self.report_step(self.note)
 
     def precision(self) -> AbstractContextManager[Any]:
         """bfloat16 where the device is made for it."""

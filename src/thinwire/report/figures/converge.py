@@ -16,7 +16,11 @@ BASELINE, BACK = Look("ink", (), 2.4), Look("faint", (7, 3))
 HIGHEST = 0.6  # of the way from the lowest loss to the first: above it all recipes look alike
 
 
-def converge_figures(rows: Sequence[Row], look: Mapping[str, Look]) -> Iterator[Plot]:
+def converge_figures(
+    rows: Sequence[Row], look: Mapping[str, Look], reference: str = REFERENCE
+) -> Iterator[Plot]:
+    """The reference stands out, and what does elsewhere steps back."""
+    look = dict(look) | dict.fromkeys(BASELINES, BACK) | {reference: BASELINE}
     for panel in panels(rows, (*SETTINGS, "rate")):
         yield from _losses(panel, look, "seconds", SECONDS)
     for panel in panels(rows, SETTINGS):
@@ -27,7 +31,7 @@ def converge_figures(rows: Sequence[Row], look: Mapping[str, Look]) -> Iterator[
 
 def _losses(panel: Panel, look: Mapping[str, Look], against: str, x: Axis) -> Iterator[Plot]:
     lines = [
-        Line(shown(row), _look(row, look), _points(row, against, "loss"), _band(row, against))
+        Line(shown(row), look[row["recipe"]], _points(row, against, "loss"), _band(row, against))
         for row in panel.rows
     ]
     losses = [loss for row in panel.rows for loss in row["points"]["loss"] if loss is not None]
@@ -39,18 +43,13 @@ def _losses(panel: Panel, look: Mapping[str, Look], against: str, x: Axis) -> It
     yield from line_chart(title, f"loss-over-{against}", x, LOSS, lines, y_limit=limit)
 
 
-def _look(row: Row, look: Mapping[str, Look]) -> Look:
-    """The reference stands out here, and what does elsewhere steps back."""
-    if row["recipe"] == REFERENCE:
-        return BASELINE
-    return BACK if row["recipe"] in BASELINES else look[row["recipe"]]
-
-
 def _points(row: Row, against: str, what: str) -> list[tuple[float, float]]:
     points = row["points"]
     return [(number(x), number(y)) for x, y in zip(points[against], points[what], strict=True)]
 
 
 def _band(row: Row, against: str) -> list[tuple[float, float, float]]:
+    if row["points"]["low"] == row["points"]["high"]:
+        return []  # a single seed
     low, high = _points(row, against, "low"), _points(row, against, "high")
     return [(x, below, above) for (x, below), (_, above) in zip(low, high, strict=True)]
