@@ -115,9 +115,7 @@ def answer(seconds: list[float], links: list[int | None]) -> dict[str, Any]:
         "losses": losses,
         "link_bytes": links,
         "socket_bytes": bytes_of_sockets,
-        "counted_bytes": [7] * len(seconds),
         "phases": {"select": seconds[0]},
-        "held_out": {},
     }
 
 
@@ -139,7 +137,6 @@ def test_without_links_bytes_are_those_of_the_sockets_and_none_if_nobody_counts(
     assert Run.of(answers(ranks, nodes=2)).bytes_sent == [100.0, 200.0]
     uncounted = [rank | {"socket_bytes": [None, None]} for rank in ranks]
     assert Run.of(answers(uncounted, nodes=2)).bytes_sent is None
-    assert Run.of(answers(uncounted, nodes=2), counted=True).bytes_sent == [7.0, 7.0]
 
 
 def test_a_curve_is_cumulative_and_has_the_first_and_the_last_step() -> None:

@@ -33,8 +33,6 @@ CASE = {
     "target": None,
     "seed": 0,
     "device": "cpu",
-    "decay": False,
-    "held_out": False,
 }
 DIGITS = {
     **CASE,

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -24,18 +24,14 @@ from thinwire.rng import generator, stream_seed
 
 CPU = torch.device("cpu")
 Batch = tuple[Tensor, Tensor]
-Measure = Literal["loss", "accuracy"]
 
 
 class Task(ABC):
     """A model, its data, and how it is trained. The defaults fit a few seconds on two cores."""
 
     name: ClassVar[str]
-    title: ClassVar[str]
-    measure: ClassVar[Measure]  # what the final table shows of the held-out part
     learning_rate: ClassVar[float]
     steps: ClassVar[int]
-    quick_steps: ClassVar[int]
     batch: ClassVar[int]  # examples per rank and step
 
     @abstractmethod
@@ -45,10 +41,6 @@ class Task(ABC):
     @abstractmethod
     def train_batch(self, rng: torch.Generator) -> Batch:
         """One rank's examples for one step."""
-
-    @abstractmethod
-    def held_out(self, rank: int, workers: int) -> Batch:
-        """This rank's share of the examples that are never trained on."""
 
     def batch_at(self, seed: int, step: int, rank: int) -> Batch:
         """The same examples for every recipe."""
@@ -103,14 +95,10 @@ def standard_library() -> Tensor:
 
 class Text(Task):
     name = "text"
-    title = "Byte-level transformer on Python's standard library"
-    measure = "loss"
     learning_rate = 0.3
     steps = 50
-    quick_steps = 24
     batch = 8
     context = 64
-    held_out_windows = 256
 
     def model(self) -> nn.Module:
         return ByteTransformer(context=self.context)
@@ -123,11 +111,6 @@ class Text(Task):
     def train_batch(self, rng: torch.Generator) -> Batch:
         end = self.boundary() - self.context
         return self.windows(torch.randint(end, (self.batch,), generator=rng))
-
-    def held_out(self, rank: int, workers: int) -> Batch:
-        last = len(standard_library()) - self.context - 1
-        starts = torch.linspace(self.boundary(), last, self.held_out_windows).long()
-        return self.windows(starts[rank::workers])
 
     def boundary(self) -> int:
         """Training reads what is before, evaluation what is after."""
@@ -149,11 +132,8 @@ def digit_images() -> tuple[Batch, Batch]:
 
 class Digits(Task):
     name = "digits"
-    title = "Convolutional network on handwritten digits"
-    measure = "accuracy"
     learning_rate = 0.1
     steps = 80
-    quick_steps = 40
     batch = 16
 
     def model(self) -> nn.Module:
@@ -173,10 +153,6 @@ class Digits(Task):
         images, labels = digit_images()[0]
         chosen = torch.randint(len(labels), (self.batch,), generator=rng)
         return images[chosen], labels[chosen]
-
-    def held_out(self, rank: int, workers: int) -> Batch:
-        images, labels = digit_images()[1]
-        return images[rank::workers], labels[rank::workers]
 
 
 class NextWord(nn.Module):
@@ -206,11 +182,8 @@ def library_words(most: int) -> Tensor:
 
 class Words(Task):
     name = "words"
-    title = "Next word from an embedding of 50,000 rows, with sparse gradients"
-    measure = "loss"
     learning_rate = 2.0  # of a mean over 8 words and the batch: rows see little of it
     steps = 100
-    quick_steps = 40
     batch = 128
     rows, width, context, targets = 50_000, 64, 8, 512
 
@@ -225,10 +198,6 @@ class Words(Task):
         places = self.places()
         places = places[: len(places) * 9 // 10]
         return self.examples(places[torch.randint(len(places), (self.batch,), generator=rng)])
-
-    def held_out(self, rank: int, workers: int) -> Batch:
-        places = self.places()
-        return self.examples(places[len(places) * 9 // 10 :: 64][rank::workers])
 
     def places(self) -> Tensor:
         """Where the next word is one of the commonest."""

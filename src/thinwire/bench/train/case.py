@@ -1,4 +1,4 @@
-"""What a rank does for `thinwire bench train` and the demo: train with DDP, step by step, timed."""
+"""What a rank does for `thinwire bench train`: train with DDP, step by step, timed."""
 
 import gc
 import time
@@ -17,14 +17,20 @@ from thinwire.frontends import Handle
 from thinwire.lab.rank_main import Case, Message, ReportStep, own_link_bytes
 from thinwire.lab.ranks import ignore_step
 from thinwire.workloads.shape_model import Pace, ShapeModel, plain
-from thinwire.workloads.tasks import TASKS, Task
+from thinwire.workloads.tasks import TASKS
 
 REHEARSAL = {"weight": [64, 64], "bias": [64]}  # large enough for no recipe to bypass it
+
+COUNTERS: dict[str, Callable[[], int | None]] = {
+    "link_bytes": own_link_bytes,
+    "socket_bytes": bytes_written,
+}
+"""Bytes sent so far: by the node's link, and by this rank's sockets."""
 
 
 def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
     """One training run. A tiny one before compiles what would otherwise be compiled in it."""
-    rehearsal: Message = {"steps": 2, "max_steps": 2, "held_out": False}
+    rehearsal: Message = {"steps": 2, "max_steps": 2}
     if case["device"] == "cpu":
         rehearsal |= {"shapes": REHEARSAL, "work": dict.fromkeys(REHEARSAL, 1), "compute": 0.0}
     train(case | rehearsal, rank, ignore_step)
@@ -43,17 +49,16 @@ def train(case: Case, rank: int, report_step: ReportStep, settled: bool = False)
     ddp = wrap(load.model, gradient_as_bucket_view=True, init_sync=False)
     pace = Pace(case["compute"], load.work, dict(load.model.named_parameters()))
     handle = compress(ddp, case["recipe"], case["arguments"], case["seed"])
-    counters = _byte_counters(handle)
-    record: dict[str, list[Any]] = {name: [] for name in ("seconds", "losses", *counters)}
+    record: dict[str, list[Any]] = {name: [] for name in ("seconds", "losses", *COUNTERS)}
     reached = case["target"] is None
     try:
         while settled and handle is not None and not handle.synchronizer.choosers.settled:
             _timed_step(load, ddp, pace)
         for step in range(1, case["max_steps"] + 1):
             load.prepare(step)
-            before = {name: count() for name, count in counters.items()}
+            before = {name: count() for name, count in COUNTERS.items()}
             seconds, loss = _timed_step(load, ddp, pace)
-            for name, count in counters.items():
+            for name, count in COUNTERS.items():
                 record[name].append(_difference(count(), before[name]))
             record["seconds"].append(seconds)
             record["losses"].append(_mean(loss))
@@ -61,12 +66,11 @@ def train(case: Case, rank: int, report_step: ReportStep, settled: bool = False)
             reached = reached or smoothed(record["losses"], case["window"]) <= case["target"]
             if reached and step >= case["steps"]:
                 break
-        held_out = _held_out(TASKS[case["model"]], load.model, rank) if case["held_out"] else {}
-        return {**record, "phases": _phases(handle), "held_out": held_out}
+        return {**record, "phases": _phases(handle)}
     finally:
         if handle is not None:
             handle.close()
-        del load, ddp, pace, handle, counters
+        del load, ddp, pace, handle
         gc.collect()  # DDP and its hook hold each other; the next run needs the memory
 
 
@@ -89,8 +93,7 @@ class Workload(Protocol):
 class TaskLoad:
     """A small model on its data.
 
-    The learning rate stays as it is, since a time to a target should not depend on where a run
-    ends; or, with `decay`, it falls to zero in the second half of the steps.
+    The learning rate stays as it is: a time to a target should not depend on where a run ends.
     """
 
     def __init__(self, case: Case, rank: int) -> None:
@@ -102,15 +105,10 @@ class TaskLoad:
         self._optimizer = torch.optim.SGD(
             self.model.parameters(), lr=case["learning_rate"], momentum=case["momentum"]
         )
-        self._learning_rate, self._steps = case["learning_rate"], case["steps"]
-        self._decay = case["decay"]
 
     def prepare(self, step: int) -> None:
         inputs, targets = self._task.batch_at(self._seed, step, self._rank)
         self._inputs, self._targets = inputs.to(self._device), targets.to(self._device)
-        if self._decay:
-            factor = min(1.0, 2 * (1 - (step - 1) / self._steps))
-            self._optimizer.param_groups[0]["lr"] = self._learning_rate * factor
 
     def loss(self, ddp: nn.Module) -> Tensor:
         return F.cross_entropy(ddp(self._inputs), self._targets)
@@ -156,15 +154,6 @@ def smoothed(losses: list[float], window: int) -> float:
     return sum(last) / len(last)
 
 
-def _byte_counters(handle: Handle | None) -> dict[str, Callable[[], int | None]]:
-    """Bytes sent so far: by the node's link, by this rank's sockets, by the library's own count."""
-
-    def counted() -> int | None:
-        return None if handle is None else int(handle.stats()["total"]["bytes_sent"])
-
-    return {"link_bytes": own_link_bytes, "socket_bytes": bytes_written, "counted_bytes": counted}
-
-
 def _difference(after: int | None, before: int | None) -> int | None:
     return None if after is None or before is None else after - before
 
@@ -173,22 +162,6 @@ def _mean(loss: Tensor) -> float:
     total = loss.double()
     dist.all_reduce(total)
     return float(total / dist.get_world_size())
-
-
-@torch.no_grad()
-def _held_out(task: Task, model: nn.Module, rank: int) -> dict[str, float]:
-    """Loss (and accuracy, where it counts) on unseen examples, each rank on its share."""
-    device = next(model.parameters()).device
-    inputs, targets = (part.to(device) for part in task.held_out(rank, dist.get_world_size()))
-    logits = model(inputs)
-    loss = F.cross_entropy(logits, targets, reduction="sum")
-    right = (logits.argmax(1) == targets).sum()
-    count_of = torch.tensor(targets.numel(), device=device)
-    sums = torch.stack([loss.double(), right.double(), count_of.double()])
-    dist.all_reduce(sums)
-    loss_sum, right_sum, count = sums.tolist()
-    means = {"held_out_loss": loss_sum / count}
-    return means | {"accuracy": right_sum / count} if task.measure == "accuracy" else means
 
 
 def _phases(handle: Handle | None) -> dict[str, float]:

@@ -25,15 +25,12 @@ class Run:
     phases: dict[str, float]
 
     @classmethod
-    def of(cls, answers: Answers, counted: bool = False) -> "Run":
-        """With bytes as the links or else the sockets count them, or `counted` by the library."""
+    def of(cls, answers: Answers) -> "Run":
+        """With bytes as the links or else the sockets count them."""
         ranks = answers.ranks
-        if counted:
-            bytes_sent = _per_rank([rank["counted_bytes"] for rank in ranks], len(ranks))
-        else:
-            bytes_sent = _per_rank([node["link_bytes"] for node in answers.nodes], len(ranks))
-            if bytes_sent is None:
-                bytes_sent = _per_rank([rank["socket_bytes"] for rank in ranks], len(ranks))
+        bytes_sent = _per_rank([node["link_bytes"] for node in answers.nodes], len(ranks))
+        if bytes_sent is None:
+            bytes_sent = _per_rank([rank["socket_bytes"] for rank in ranks], len(ranks))
         return cls(
             [max(step) for step in zip(*(rank["seconds"] for rank in ranks), strict=True)],
             ranks[0]["losses"],

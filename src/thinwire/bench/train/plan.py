@@ -63,9 +63,7 @@ class Case:
     compute: float = 0.0  # seconds per step, declared
     overlap: bool = True
     seed: int = 0
-    decay: bool = False  # lets the learning rate fall in the second half of the steps
     device: Device = "cpu"
-    held_out: bool = False  # ends with the loss on examples that were never trained on
 
     @property
     def density(self) -> float | None:

@@ -13,13 +13,6 @@ class Tuning:
     momentum: float = 0.9
     learning_rate_factor: float = 1.0
 
-    def differences(self) -> str:
-        """In words, what differs from the usual; empty if nothing does."""
-        words = [f"momentum {self.momentum:g}"] if self.momentum != USUAL.momentum else []
-        if self.learning_rate_factor != 1:
-            words.append(f"{self.learning_rate_factor:g} × the learning rate")
-        return ", ".join([*words, *(f"{key} {value}" for key, value in self.arguments.items())])
-
 
 USUAL = Tuning()
 _TUNED: dict[str, Tuning] = {
