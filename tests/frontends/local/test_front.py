@@ -125,7 +125,7 @@ def test_parameters_in_half_precision_have_a_copy_in_float32():
     optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
     handle = tw.outer(net, optimizer, "dense", every=1)
     exact = {n: p.detach() + 1e-5 for n, p in handle.shared.parameters.items()}
-    handle.shared.load(exact)
+    handle.shared.load(exact, handle.shared.state())
     for p in net.parameters():
         p.grad = torch.zeros_like(p)
     optimizer.step()
@@ -140,11 +140,13 @@ def test_a_state_of_something_else_is_refused_and_nothing_changed():
     handle, others = (tw.outer(m, sgd(m), "topk", every=2) for m in (net, other))
     before = [p.detach().clone() for p in handle.shared.parameters.values()]
     good = handle.state_dict()
-    late = good | {"under_way": [{"fragment": 3, "due": 4, "sent": {}, "means": {}}]}
+    third = tw.outer(net, sgd(net), "topk", every=2, fragments=2)
     for wrong, says in (
-        (others.state_dict(), r"'1.weight' of shape \(3, 6\), the model \(2, 6\)"),
+        (others.state_dict(), r"'1\.\w+' was saved as .*\[3"),
         (good | {"version": 7}, "state version 7"),
-        (late, "fragment 3 was under way"),
+        (good | {"round": 7}, "altered since it was saved"),
+        (handle.synchronizer.state_dict(), r"no state that thinwire\.outer saved"),
+        (third.state_dict(), "fragments=2 and an outer SGD, here are fragments=1"),
         ([], "list of states is empty"),
     ):
         with pytest.raises(tw.RecipeError, match=says):
@@ -152,5 +154,5 @@ def test_a_state_of_something_else_is_refused_and_nothing_changed():
     for kept, p in zip(before, handle.shared.parameters.values(), strict=True):
         assert torch.equal(kept, p)
     handle.load_state_dict([good])
-    handle.close()
-    others.close()
+    for one in (handle, others, third):
+        one.close()

@@ -184,20 +184,50 @@ def resumed(group, rank, size, settings, stop):
     return torch.equal(weights(whole), weights(again))
 
 
-def states_after(group, rank, size, steps):
-    model, _, handle = trained(rank, {"every": 4}, range(steps))
-    return handle.state_dict(), weights(model)
+def states_after(group, rank, size, steps, gather=False):
+    model, _, handle = trained(rank, {"every": 4, "outer": NESTEROV}, range(steps))
+    return handle.state_dict(gather), weights(model)
 
 
 def joined(group, rank, size, states):
     """Of a group of another size: all begin a round where the others last met."""
     model = build(seed=rank)
-    handle = tw.outer(model, adam(model), SPARSE, every=4)
+    handle = tw.outer(model, adam(model), SPARSE, every=4, outer=NESTEROV)
     handle.load_state_dict(states)
     residuals = handle.synchronizer.state_dict()["tensors"]
     waits = residuals.get("2.weight", {}).get("feedback/residual", torch.zeros(24 * 24)).clone()
     dist.all_reduce(waits, group=group)
     return weights(model), waits
+
+
+def loading_others_states(group, rank, size, states):
+    """Rank 1 brings a state of another round."""
+    model = build()
+    handle = tw.outer(model, adam(model), SPARSE, every=4, outer=NESTEROV)
+    handle.load_state_dict(states[rank])
+
+
+def left_alone(group, rank, size):
+    """Rank 1 goes in the middle of a round: rank 0 is told in each, and keeps what it has."""
+    model, optimizer, handle = trained(rank, {"every": 4}, range(7))
+    if rank == 1:
+        handle.close()
+        return [True]
+    met, found = handle.state_dict(), []
+    for round_end in (7, 11):
+        with pytest.raises(tw.ExchangeError):
+            one_step(model, optimizer, rank, round_end)
+        after = handle.state_dict()
+        same = [torch.equal(met["shared"][n], value) for n, value in after["shared"].items()]
+        found += [
+            *same,
+            not after["under_way"],
+            met["exchange"]["checksum"] == after["exchange"]["checksum"],
+        ]
+        found.append(handle.stats()["local"]["rounds"] == round_end // 4 + 1)
+        for step in range(3):
+            one_step(model, optimizer, rank, step)
+    return found
 
 
 def late(group, rank, size):
@@ -386,10 +416,23 @@ def test_more_ranks_go_on_from_where_the_others_last_met(cluster):
     states = [state for state, _ in saved]
     met = cluster.run(states_after, 2, 4)[0][1]
     waited = sum(s["exchange"]["tensors"]["2.weight"]["feedback/residual"] for s in states)
-    for size in (1, 3):
-        for model, waits in cluster.run(joined, size, states):
+    (gathered, _), _ = cluster.run(states_after, 2, 6, True)
+    for size, given in ((1, states), (3, gathered)):
+        for model, waits in cluster.run(joined, size, given):
             assert torch.equal(model, met)
             assert torch.allclose(waits, waited, atol=1e-7)
+
+
+def test_states_of_different_rounds_are_refused_on_all_ranks(cluster):
+    early, later = cluster.run(states_after, 2, 4), cluster.run(states_after, 2, 8)
+    states = [early[0][0], later[1][0]]
+    for raised in cluster.run(loading_others_states, 2, states, expect=tw.DisagreementError):
+        assert "round 1" in raised.text
+        assert "round 2" in raised.text
+
+
+def test_a_rank_that_leaves_costs_the_others_nothing_but_the_exchange(cluster):
+    assert all(map(all, cluster.run(left_alone, 2)))
 
 
 def test_local_steps_go_on_while_a_fragment_travels(cluster):

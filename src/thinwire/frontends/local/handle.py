@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thinwire.engine.checkpoint import Saved
+from thinwire.engine.saved import pack, seal, unpack
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.engine.thread import OrderedWorker
-from thinwire.frontends.local.checkpoint import OUTER_VERSION, own_of, refuse_other
+from thinwire.frontends.local.checkpoint import OUTER_VERSION, Restored, restore
 from thinwire.frontends.local.setups import Setup
 from thinwire.frontends.local.shared import Keep, SharedCopy
 from thinwire.units.unit import Unit
@@ -48,6 +50,8 @@ class Outer:
         self.setup, self.fragments, self.synchronizer = setup, list(fragments), synchronizer
         self.shared = SharedCopy(parameters, setup.outer, keep)
         self._parameters, self._keep = parameters, keep
+        self._kind = type(self.shared.optimizer).__name__
+        synchronizer.roster.expect(self.shared.parameters)
         self._agree_on_settings()
         self._steps, self._round, self._in_round = 0, 0, 0
         self._length = setup.length(0)
@@ -73,56 +77,67 @@ class Outer:
         with self._keep.waiting(self._units):
             return self.synchronizer.stats() | {"local": local}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, gather: bool = False) -> dict[str, Any]:
         """What this rank must remember, also in the middle of a round.
 
         It differs by rank, and so do the model and its optimiser there: save all three on each.
+        `gather`: what all ranks must, on every rank; all must call. For another number of ranks.
         """
         self._wait()
         with self._keep.waiting(self._units):
             exchange = self.synchronizer.state_dict()
-        return {
-            "version": OUTER_VERSION,
-            "exchange": exchange,
-            "steps": self._steps,
-            "round": self._round,
-            "in_round": self._in_round,
-            "shared": {n: p.detach().clone() for n, p in self.shared.parameters.items()},
-            "outer": self.shared.optimizer.state_dict(),
-            "under_way": [
-                {
-                    "fragment": one.fragment,
-                    "due": one.due,
-                    "sent": dict(one.sent),
-                    "means": {n: mean.clone() for n, mean in one.means.result().items()},
-                }
-                for one in self._under_way
-            ],
-        }
+        mine = seal(
+            {
+                "version": OUTER_VERSION,
+                "fragments": len(self.fragments),
+                "kind": self._kind,
+                "exchange": exchange,
+                "steps": self._steps,
+                "round": self._round,
+                "in_round": self._in_round,
+                "shared": {n: p.detach().clone() for n, p in self.shared.parameters.items()},
+                "outer": self.shared.state(),
+                "under_way": [_saved(one) for one in self._under_way],
+            }
+        )
+        if not gather:
+            return mine
+        everyones = self.synchronizer.comm.gather(pack(mine))
+        return {"version": OUTER_VERSION, "ranks": list(map(unpack, everyones))}
 
-    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    def load_state_dict(self, state: Saved) -> None:
         """Go on from a saved state, after the model and its optimiser were loaded.
 
-        At another number of ranks pass the list of all ranks' states: a new round then begins, on
-        all of them from where the others last met.
+        Every rank must call; what is refused on one is refused on all. At another number of ranks
+        pass the list of all ranks' states, or a gathered one: a new round then begins, on all of
+        them from where the others last met.
         """
-        states = [state] if isinstance(state, Mapping) else list(state)
-        own = state if isinstance(state, Mapping) else own_of(states, self.synchronizer.comm)
-        first = own or states[0]
-        refuse_other(first, self.shared.parameters, len(self.fragments))
         self._wait()
-        exchanges = [one["exchange"] for one in states]
-        self.synchronizer.load_state_dict(own["exchange"] if own else exchanges)
-        self.shared.load(first["shared"])
-        self.shared.optimizer.load_state_dict(first["outer"])
-        self._steps, self._round = int(first["steps"]), int(first["round"])
-        self._in_round, self._length = 0, self.setup.length(self._round)
-        self._under_way = []
+        restored, refusal = None, None
+        try:
+            comm = self.synchronizer.comm
+            restored = restore(state, comm, len(self.fragments), self._kind)
+        except Exception as error:
+            refusal = error
+        says = f"refused: {refusal}" if restored is None else restored.summary
+        self.synchronizer.comm.agree("the saved state", says)
+        if restored is None:
+            assert refusal is not None
+            raise refusal
+        self.synchronizer.load_state_dict(restored.exchange)  # last to refuse
+        self._go_on(restored)
+
+    def _go_on(self, restored: Restored) -> None:
+        first, own = restored.first, restored.own
+        self.shared.load(first["shared"], first["outer"])
+        self._steps, self._round = first["steps"], first["round"]
+        self._length = self.setup.length(self._round)
+        self._in_round, self._under_way = 0, []
         if own is None:
             self.shared.apply(self._parameters, {}, None)
-            return
-        self._in_round = int(own["in_round"])
-        self._under_way = [self._arrived(one) for one in own["under_way"]]
+        else:
+            self._in_round = own["in_round"]
+            self._under_way = [self._arrived(one) for one in own["under_way"]]
 
     def close(self) -> None:
         """Let go of the optimiser, the worker and the process groups, on all ranks.
@@ -141,9 +156,9 @@ class Outer:
         distance = self._length // len(self.fragments)
         if self._in_round % distance == 0:
             self._send(self._in_round // distance - 1, self.setup.delay)
-        self._apply_until(self._steps)
         if self._in_round == self._length:
-            self._next_round()
+            self._next_round()  # also where the exchange breaks off: the next one sends it all
+        self._apply_until(self._steps)
 
     def _next_round(self) -> None:
         self._round += 1
@@ -189,17 +204,22 @@ class Outer:
         means: Future[Tensors] = Future()
         means.set_result(self._on_device(saved["means"]))
         sent = self._on_device(saved["sent"])
-        return UnderWay(int(saved["fragment"]), int(saved["due"]), sent, means)
+        return UnderWay(saved["fragment"], saved["due"], sent, means)
 
     def _on_device(self, saved: Mapping[str, Tensor]) -> Tensors:
         return {name: value.to(self._parameters[name].device) for name, value in saved.items()}
 
     def _agree_on_settings(self) -> None:
-        setup, optimizer = self.setup, self.shared.optimizer
+        setup = self.setup
         every = "by the round" if callable(setup.every) else setup.every
         form = "; ".join(f"{n}: {tuple(p.shape)} {p.dtype}" for n, p in self._parameters.items())
         self.synchronizer.comm.agree(
             "the model or the local steps",
             f"{every=}, fragments={setup.fragments}, delay={setup.delay}, blend={setup.blend}, "
-            f"{type(optimizer).__name__} of {optimizer.defaults}; {form}",
+            f"{self._kind} of {self.shared.optimizer.defaults}; {form}",
         )
+
+
+def _saved(one: UnderWay) -> dict[str, Any]:
+    means = {name: mean.clone() for name, mean in one.means.result().items()}
+    return {"fragment": one.fragment, "due": one.due, "sent": dict(one.sent), "means": means}

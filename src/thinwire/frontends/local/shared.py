@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -90,11 +91,18 @@ class SharedCopy:
             else:
                 p.copy_(new)
 
+    def state(self) -> dict[str, Any]:
+        """What the outer optimiser remembers: as torch has it, with texts for keys."""
+        saved = self.optimizer.state_dict()
+        return saved | {"state": {str(place): own for place, own in saved["state"].items()}}
+
     @torch.no_grad()
-    def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Where the ranks met."""
+    def load(self, shared: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Where the ranks met, and what the outer optimiser remembered there."""
         for name, p in self.parameters.items():
-            p.copy_(saved[name])
+            p.copy_(shared[name])
+        by_place = {int(place): own for place, own in state["state"].items()}
+        self.optimizer.load_state_dict({**state, "state": by_place})
 
     def _as_local(self, name: str) -> Tensor:
         """The copy as the model would have it."""
