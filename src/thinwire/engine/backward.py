@@ -89,6 +89,8 @@ class BackwardPass:
             refuse(self._sync.nonfinite, seen, self._bad, bad_ranks)
         self._sync.truth.compare(self._sync.roster.units.values())
         self._sync.choosers.end_step()
+        for tell in tuple(self._sync.after_step):
+            tell()
         return self._averaged_rows
 
     def _add(self, grads: Mapping[str, Tensor]) -> None:

@@ -1,6 +1,6 @@
 """Gradients averaged over the ranks, by a recipe: the engine's front."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
@@ -78,6 +78,7 @@ class Synchronizer:
         flat = ranks_per_node == 1 or self.comm.size == 1
         nodes = None if flat else Nodes(group, ranks_per_node, timeout, self.comm.traffic)
         self.truth = Truth(self.comm, truth)
+        self.after_step: list[Callable[[], None]] = []  # told of every step that is over
         self.runner = StepRunner(self.comm, nodes, seed)
         self.choosers = Choosers(self.pipeline, self.comm, nodes)
         self.roster = Roster(self.pipeline, self.choosers, self.runner.keeps_state)

@@ -1,6 +1,9 @@
 """What a front end gives back: statistics, checkpoints, the end."""
 
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +13,7 @@ from thinwire.engine.checkpoint import Saved
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
+from thinwire.frontends.watch import Watch, Writer, trace, writer_of
 from thinwire.pipeline import Pipeline
 
 
@@ -35,6 +39,32 @@ class Handle:
     def explain(self) -> str:
         """Which way each bucket goes and why; see `Synchronizer.explain`."""
         return self.synchronizer.explain()
+
+    def watch(
+        self,
+        every: int = 20,
+        *,
+        tensorboard: Writer | str | Path | None = None,
+        show: bool | None = None,
+    ) -> Watch:
+        """Show every so many steps what they took: a live table in the terminal, and scalars.
+
+        `tensorboard` is a folder, or a writer such as a `SummaryWriter`; `show=None` shows the
+        table on the first rank, where there is a terminal. Warns once when compression does not
+        pay, and when updates are far from the mean (which `compress(truth=N)` measures). On a GPU
+        each look waits for the device.
+        """
+        if show is None:
+            show = self.synchronizer.comm.rank == 0 and sys.stdout.isatty()
+        return Watch(self.synchronizer, every, writer_of(tensorboard), show)
+
+    def trace(self, path: str | Path) -> AbstractContextManager[None]:
+        """Write what a step does, on all threads and streams, for chrome://tracing or Perfetto.
+
+        with handle.trace("step.json"):
+            loss(model, batch).backward()
+        """
+        return trace(path)
 
     def state_dict(self, gather: bool = False) -> dict[str, Any]:
         """What this rank must remember, to be saved beside the model: it differs by rank.
