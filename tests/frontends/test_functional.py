@@ -71,6 +71,23 @@ def test_the_sum_in_the_form_it_came_in(cluster, recipe, form):
     cluster.run(reduced, 3, recipe, form)
 
 
+def called_otherwise(group, rank, size, about):
+    call = {"recipe": "topk(0.1)", "seed": 0, "step": 0, "length": 600}
+    if rank:
+        call[about] = {"recipe": "union(0.1)", "seed": 1, "step": 1, "length": 599}[about]
+    x = torch.randn(call.pop("length"))
+    with pytest.raises(tw.DisagreementError, match="ranks disagree on the call") as caught:
+        tw.sparse_all_reduce(x, call.pop("recipe"), group, **call)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("about", ["recipe", "seed", "step", "length"])
+def test_ranks_that_call_otherwise_are_refused(cluster, about):
+    for said in cluster.run(called_otherwise, 2, about):
+        assert "rank 0: Pipeline(" in said
+        assert "seed=0, step=0, (600,) torch.float32 torch.strided" in said
+
+
 def test_alone():
     assert torch.equal(tw.sparse_all_reduce(dense_of(0), "topk(1.0)"), dense_of(0))
 

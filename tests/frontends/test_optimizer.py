@@ -127,6 +127,9 @@ def resumed(group, rank, size, recipe):
     again.module.load_state_dict(saved["model"])
     loaded = tw.optim(made("adam", again.parameters()), again, recipe)
     loaded.load_state_dict(saved["optimizer"])
+    half = saved["optimizer"] | {"state": {}, "thinwire": {"version": 2}}
+    with pytest.raises(tw.StateError):  # and it leaves no trace
+        loaded.load_state_dict(half)
     train(again, loaded, rank, range(3, 6))
     return torch.equal(weights(model), weights(again))
 

@@ -1,5 +1,6 @@
 """What callers hand over as gradients: how the ranks compare it, and what is none."""
 
+import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
@@ -24,3 +25,8 @@ def no_gradient(name: str, grad: Tensor | None) -> str:
     if not grad.is_floating_point():
         return f"{name!r} is {grad.dtype}; gradients must be floating point"
     return ""
+
+
+def as_real(tensor: Tensor) -> Tensor:
+    """A complex tensor as pairs of real numbers, as DDP has its gradient; others as they are."""
+    return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor

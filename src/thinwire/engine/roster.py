@@ -9,6 +9,7 @@ from torch import Tensor
 from thinwire.auto import dense_pipeline
 from thinwire.auto.by_step import Choosers
 from thinwire.engine.checkpoint import Forms, saved_form
+from thinwire.engine.given import as_real
 from thinwire.errors import StateError
 from thinwire.feedback import NoFeedback
 from thinwire.pipeline import Pipeline
@@ -37,7 +38,8 @@ class Roster:
 
     def expect(self, tensors: Mapping[str, Tensor]) -> None:
         """The model's tensors, where a front end knows them: a saved state must be of these."""
-        self.forms, self.knows_all = {name: saved_form(t) for name, t in tensors.items()}, True
+        self.forms = {name: saved_form(as_real(t)) for name, t in tensors.items()}
+        self.knows_all = True
 
     def units_for(
         self, grads: Mapping[str, Tensor], whole: bool = False

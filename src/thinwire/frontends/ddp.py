@@ -1,6 +1,7 @@
 """The DDP front end: a hook hands buckets over, and the backward pass exchanges as it goes."""
 
 import weakref
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,9 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.engine.backward import BackwardPass
+from thinwire.engine.checkpoint import Saved
 from thinwire.engine.finite import values_of
+from thinwire.engine.given import as_real
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import ClosedError, RecipeError
 from thinwire.frontends.handle import Handle, plain, trained
@@ -40,6 +43,8 @@ class DDPHandle(Handle):
         self._names = {id(p): plain(name) for name, p in ddp.module.named_parameters()}
         self._step: BackwardPass | None = None
         self._buckets: list[Bucket] = []
+        self._added: list[list[str]] = []  # of this step, by the buckets that its units are made of
+        self._regroup = Regroup([])
         self._failure: Exception | None = None
         ddp.register_comm_hook(None, self._hook)
 
@@ -55,16 +60,20 @@ class DDPHandle(Handle):
             devices=[buffer.device] if buffer.is_cuda else None
         )
         names = [self._names[id(p)] for p in bucket.parameters()]
-        grads = [buffer] if buffer.is_sparse else bucket.gradients()
         if bucket.index() == 0:
             self._follow_scale()
         if bucket.is_last():
             self._raise_after_backward()
-        ready = Bucket(dict(zip(names, grads, strict=True)), buffer, future)
+        ready = Bucket(dict(zip(names, gradients(bucket), strict=True)), buffer, future)
         first, last = bucket.index() == 0, bucket.is_last()
         # Also where nothing asks the host: queueing takes time, which the backward pass can use.
         self.synchronizer.runner.worker.submit(buffer.device, self._take, ready, first, last)
         return future
+
+    def load_state_dict(self, state: Saved, *, recipe_changed: bool = False) -> None:
+        """Go on from a saved state, on all ranks; see `Synchronizer.load_state_dict`."""
+        super().load_state_dict(state, recipe_changed=recipe_changed)
+        self._regroup = Regroup(self.synchronizer.buckets)
 
     @property
     def _may_be_unused(self) -> bool:
@@ -79,13 +88,15 @@ class DDPHandle(Handle):
         """
         if first or self._step is None:
             self._step = BackwardPass(self.synchronizer, may_be_unused=self._may_be_unused)
-            self._buckets = []
+            self._buckets, self._added = [], []
         self._buckets.append(bucket)
-        self._step.add(bucket.grads)
+        for grads in self._regroup.take(bucket.grads, last):
+            self._step.add(grads)
+            self._added.append(list(grads))
         if not last:
             return
-        step, buckets = self._step, self._buckets
-        self._step, self._buckets = None, []
+        step, buckets, self.synchronizer.buckets = self._step, self._buckets, self._added
+        self._step, self._buckets, self._regroup = None, [], Regroup([])
         try:
             rows = step.finish()
         except Exception as error:
@@ -117,6 +128,39 @@ class DDPHandle(Handle):
             # A joined rank shadows the others outside of any backward pass: `_take` of the
             # next step, or the end of the others, will tell.
             return
+
+
+class Regroup:
+    """Gradients by the buckets of the step before a save, for the first step after a load.
+
+    DDP finds its buckets in the first step of a process, and in that has others, which sums would
+    be rounded otherwise in, and selections over a bucket would choose otherwise from.
+    """
+
+    def __init__(self, buckets: list[list[str]]) -> None:
+        self._awaited = [list(names) for names in buckets]
+        self._held: dict[str, Tensor] = {}
+
+    def take(self, grads: Mapping[str, Tensor], last: bool) -> Iterator[dict[str, Tensor]]:
+        """The buckets that are whole now that these have come; after the last all that is left."""
+        self._held |= grads
+        while self._awaited and self._held.keys() >= set(self._awaited[0]):
+            yield {name: self._held.pop(name) for name in self._awaited.pop(0)}
+        if self._held and (last or not self._awaited):
+            held, self._held = self._held, {}
+            yield held
+
+
+def gradients(bucket: GradBucket) -> list[Tensor]:
+    """Views of a bucket's memory, one for each parameter; complex ones as pairs of numbers."""
+    buffer, parameters = bucket.buffer(), bucket.parameters()
+    if buffer.is_sparse:
+        return [buffer]
+    if not any(p.is_complex() for p in parameters):
+        return bucket.gradients()
+    forms = [as_real(p).shape for p in parameters]
+    parts = buffer.split([form.numel() for form in forms])
+    return [part.view(form) for part, form in zip(parts, forms, strict=True)]
 
 
 def named(ddp: DistributedDataParallel) -> dict[str, torch.nn.Parameter]:

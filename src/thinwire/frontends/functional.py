@@ -31,11 +31,16 @@ def sparse_all_reduce(
     A dense tensor is sparsified by the recipe first; `Sparse` and COO tensors (of whole rows or
     single elements) are summed as they are. The recipe's feedback is not used: what is not
     selected is not sent.
+
+    Where ranks come with another recipe, seed, step or form of `x`, all of them raise
+    `DisagreementError` before anything is sent.
     """
     pipeline = cookbook.recipe(recipe)
     if isinstance(pipeline, ByName):
         raise RecipeError("sparse_all_reduce() has no parameter's name: pass one recipe")
-    ctx = StepContext("sparse_all_reduce", step, seed, _communicator(group))
+    comm = _communicator(group)
+    comm.agree("the call", f"{pipeline!r}, {seed=}, {step=}, {_form(x)}")
+    ctx = StepContext("sparse_all_reduce", step, seed, comm)
     if isinstance(x, Sparse):
         return _as_sparse(pipeline.sum_once(x, ctx))
     if x.is_sparse:
@@ -44,6 +49,13 @@ def sparse_all_reduce(
     total = pipeline.sum_once(x.reshape(-1).to(accumulator(x.dtype)), ctx)
     dense = total.to_dense() if isinstance(total, Sparse) else total
     return dense.to(x.dtype).view(x.shape)
+
+
+def _form(x: Tensor | Sparse) -> str:
+    if isinstance(x, Sparse):
+        return f"Sparse of {x.numel} elements, {x.width} in a row, {x.values.dtype}"
+    dims = f" of {x.sparse_dim()} sparse dimensions" if x.is_sparse else ""
+    return f"{tuple(x.shape)} {x.dtype} {x.layout}{dims}"
 
 
 def _as_sparse(total: Selection) -> Sparse:

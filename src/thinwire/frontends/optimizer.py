@@ -73,10 +73,16 @@ class Optimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a saved state, at the same number of ranks; else see `handle`."""
         plain = {key: value for key, value in state_dict.items() if key != "thinwire"}
+        before = self.given.state_dict()
         self.given.load_state_dict(plain)
-        self.param_groups = self.given.param_groups
-        if "thinwire" in state_dict:
-            self.handle.load_state_dict(state_dict["thinwire"])
+        try:
+            if "thinwire" in state_dict:
+                self.handle.load_state_dict(state_dict["thinwire"])
+        except Exception:
+            self.given.load_state_dict(before)  # all or nothing
+            raise
+        finally:
+            self.param_groups = self.given.param_groups
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refused once DDP knows its parameters, as DDP itself would not hear of them."""
