@@ -3,8 +3,12 @@
 Covers engine/backward.py, engine/roster.py, engine/step.py.
 """
 
+import gc
 import io
+import threading
+import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +18,7 @@ import thinwire as tw
 from thinwire.comm import GroupCommunicator
 
 TIMEOUT = timedelta(seconds=15)
+RECIPE = tw.recipe("topk", density=0.25, bypass=0)
 
 
 def open_sync(recipe, group=None, **settings):
@@ -279,6 +284,75 @@ def test_close_twice():
     sync = open_sync("topk")
     sync.close()
     sync.close()
+
+
+def closes_early(group, rank, size):
+    """What a closed one says, and that closing goes well whatever was ended before it."""
+    sync = open_sync(RECIPE, group)
+    grad = torch.arange(40.0)
+    sync.average("w", grad.clone())
+    saved = sync.state_dict()
+    sync.close()
+    with pytest.raises(tw.ExchangeError, match="it was closed"):
+        sync.average("w", grad.clone())
+    assert torch.equal(pieces(sync.state_dict(), "w"), pieces(saved, "w"))
+    other = open_sync(RECIPE, group)
+    dist.destroy_process_group()
+    other.close()
+
+
+def test_closed_is_closed(cluster):
+    cluster.run(closes_early, 2)
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def dropped(group, rank, size):
+    """Threads and descriptors of synchronizers that nobody closed, nor holds any longer."""
+    before = threading.active_count(), open_files()
+    for _ in range(3):
+        sync = open_sync("topk(1.0)", group)
+        many = {f"w{i}": torch.ones(1500) for i in range(3)}  # so many that the worker is needed
+        sync.average_all(many)
+    del sync
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while (threading.active_count(), open_files()) > before and time.monotonic() < deadline:
+        time.sleep(0.01)  # the threads end by themselves
+    return before, (threading.active_count(), open_files())
+
+
+def test_what_is_dropped_leaves_nothing_behind(cluster):
+    for before, after in cluster.run(dropped, 2):
+        assert after <= before
+
+
+def out_of_step(group, rank, size):
+    """One rank's step ends in an error that the others do not have."""
+    sync = open_sync(RECIPE, group)
+    grad = torch.arange(40.0) + rank
+    sync.average("w", grad.clone())
+    before = pieces(sync.state_dict(), "w")
+    if rank == 1:
+        saved = sync.state_dict()["tensors"]["w"] | {"feedback/residual": torch.ones(7)}
+        sync.roster.restart({"w": saved})
+        with pytest.raises(tw.RecipeError, match="has 7 elements"):
+            sync.average("w", grad.clone())
+        before = pieces(sync.state_dict(), "w")
+        assert before.numel() == 7
+    else:
+        with pytest.raises(tw.ExchangeError, match=r"AllGather of 'w', step 1: .* \(rank \d "):
+            sync.average("w", grad.clone())
+    with pytest.raises(tw.ExchangeError, match="given up"):
+        sync.average("w", grad.clone())
+    return torch.equal(pieces(sync.state_dict(), "w"), before)
+
+
+def test_an_error_of_one_rank_ends_the_step_of_all_at_once(cluster):
+    """The others need not wait for their timeout, and hear who it was."""
+    assert cluster.run(out_of_step, 3) == [True] * 3
 
 
 def watched(group, rank, size):

@@ -15,8 +15,8 @@ Bytes are counted as handed to the backend. For an allreduce that is the ring's 
 2·(P-1)/P of the tensor in each direction, which is what Gloo and NCCL send.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import weakref
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -24,22 +24,24 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from thinwire.comm.groups import DEFAULT_TIMEOUT, abort, own_group, timeout_of
+from thinwire.comm.groups import abort, hang_up, let_go, own_group, timeout_of
 from thinwire.comm.messages import (
     LENGTH,
     Traffic,
     Transfer,
+    begin,
     eager_bytes,
     framed,
     ring_bytes,
     rounds,
 )
+from thinwire.comm.waits import Waits
 from thinwire.comm.watch import Watch
-from thinwire.errors import DisagreementError, ExchangeError
+from thinwire.errors import DisagreementError
 from thinwire.rng import fingerprint
 
 
-class GroupCommunicator:
+class GroupCommunicator(Waits):
     """A `Communicator` over a process group of its own, made from the ranks of `group`.
 
     Its own, because DDP's group is busy with other messages at the same time; with P = 1, or
@@ -54,12 +56,10 @@ class GroupCommunicator:
         traffic: Traffic | None = None,
     ) -> None:
         """`members`: the ranks of `group` that belong; all by default. Each of them must call."""
+        super().__init__()
         self.traffic = traffic or Traffic()
-        self.timed: Callable[[], AbstractContextManager[None]] = nullcontext  # around every wait
         self._payload_group: dist.ProcessGroup | None = None
         self._meta_group: dist.ProcessGroup | None = None
-        self.rank, self.size, self.backend, self.timeout = 0, 1, "none", DEFAULT_TIMEOUT
-        self._watch: Watch | None = None  # a Gloo wait has a timeout itself
         if not dist.is_initialized():
             return
         members = range(dist.get_world_size(group)) if members is None else members
@@ -78,7 +78,9 @@ class GroupCommunicator:
                 if self.backend == "gloo"
                 else own_group(ranks, self.rank, self.backend, self.timeout)
             )
-        if self.backend != "gloo":
+        if self.backend == "gloo":  # NCCL's groups end with the process, or by `close`
+            weakref.finalize(self, let_go, self._meta_group).atexit = False
+        else:
             self._watch = Watch(self.timeout.total_seconds(), self.abort)
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
@@ -89,13 +91,13 @@ class GroupCommunicator:
         """An allreduce under way. Gloo works on several at once, in the order of their start."""
         named = partial(self.named, "allreduce")
         if self.size == 1 or tensor.numel() == 0:
-            return Transfer([], [], [], named)
+            return Transfer([], [], [], [], named)
         with named():
             work = dist.all_reduce(tensor, group=self._payload_group, async_op=True)
         self._watch_over([work])
         share = ring_bytes(tensor.nbytes, self.size)
         self.traffic.count(share, share)
-        return Transfer([work], [], [tensor], named)
+        return Transfer([work], [None], [], [tensor], named)
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         if self.size == 1 or tensor.numel() == 0:
@@ -206,12 +208,12 @@ class GroupCommunicator:
                     staged[id(tensor)] = self._stage(tensor, filled=True)
                 payload = staged[id(tensor)]
                 operations.append(dist.P2POp(dist.isend, payload, group=group, group_peer=r))
-        with self.named(phase):
-            works = dist.batch_isend_irecv(operations) if operations else []
+        with self.named(phase) as waiting:
+            works, peers = begin(operations, waiting)
         if group is not self._meta_group:
             self._watch_over(works)
         copies = [(b, incoming[r]) for r, b in buffers.items() if b is not incoming[r]]
-        return Transfer(works, copies, list(staged.values()), partial(self.named, phase))
+        return Transfer(works, peers, copies, list(staged.values()), partial(self.named, phase))
 
     def agree(self, what: str, text: str, flag: bool = False) -> list[int]:
         """The ranks that raised the flag, if all came with the same text.
@@ -226,16 +228,6 @@ class GroupCommunicator:
             raise DisagreementError(f"ranks disagree on {what}:\n{lines}")
         return [rank for rank, (_, raised) in enumerate(replies) if raised]
 
-    @property
-    def lost(self) -> str | None:
-        """What to say of a group that was given up, because a peer did not come in time."""
-        if self._watch is None or not self._watch.overdue:
-            return None
-        return (
-            f"rank {self.rank} of {self.size}: an exchange over {self.backend} did not end within "
-            f"{self.timeout.total_seconds():g} s (a peer died or stalled); its group was given up"
-        )
-
     def _watch_over(self, works: Sequence[dist.Work]) -> None:
         if self._watch is not None:
             for work in works:
@@ -246,13 +238,22 @@ class GroupCommunicator:
         if self._payload_group is not None and self.backend != "gloo":
             abort(self._payload_group)
 
+    def give_up(self, why: str) -> None:
+        """As said there; and those who wait for this rank hear of it now, not at their timeout."""
+        first = self._given_up is None and not self.lost
+        super().give_up(why)
+        if first and self._meta_group is not None:
+            self.abort()
+            hang_up(self._meta_group, self._others())
+
     def close(self) -> None:
         """Let go of the groups, on all ranks in the same order. Nothing may be in flight."""
+        self._given_up = self._given_up or "it was closed"
         if self._watch is not None:
             self._watch.close()
         for group in dict.fromkeys((self._payload_group, self._meta_group)):
             if group is not None:
-                dist.destroy_process_group(group)
+                let_go(group)
         self._payload_group = self._meta_group = None
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
@@ -284,17 +285,3 @@ class GroupCommunicator:
     def _rotated(self, peers: Mapping[int, Tensor]) -> list[tuple[int, Tensor]]:
         """Each rank starts with its right neighbour, so that no receiver is everyone's first."""
         return sorted(peers.items(), key=lambda item: (item[0] - self.rank) % self.size)
-
-    @contextmanager
-    def named(self, phase: str) -> Iterator[None]:
-        """A backend's RuntimeError says little; add who waited for what."""
-        try:
-            with self.timed():
-                yield
-        except ExchangeError:
-            raise
-        except RuntimeError as error:
-            raise ExchangeError(
-                f"rank {self.rank} of {self.size}: {phase} over {self.backend} broke off "
-                f"(a peer died, or did not answer within the group's timeout): {error}"
-            ) from error

@@ -1,8 +1,8 @@
 """Process groups of our own: how they are made, and how long they wait for a peer."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
+_NOBODY_S = 2**31 - 1  # a tag
 _GRACE = timedelta(minutes=5)  # until NCCL's own watchdog looks, where ours did not
 
 
@@ -42,9 +43,28 @@ def own_group(ranks: list[int], rank: int, backend: str, timeout: timedelta) -> 
     return group
 
 
+def let_go(group: dist.ProcessGroup) -> None:
+    """End a group, unless that was done: `destroy_process_group()` ends all there are."""
+    if group in c10d._world.pg_map:
+        dist.destroy_process_group(group)
+
+
 def abort(group: dist.ProcessGroup) -> None:
     """End what a group of NCCL has under way, on this rank alone."""
     group._get_backend(torch.device("cuda")).abort()
+
+
+def hang_up(group: dist.ProcessGroup, peers: Iterable[int]) -> None:
+    """Close the connections of a Gloo group, so that nobody waits for this rank any longer.
+
+    Gloo has no call for it, but closes all of them when a wait is too long. So we wait for what
+    nobody sends; of a peer that is gone already this ends at once and closes nothing.
+    """
+    for peer in peers:
+        with suppress(RuntimeError):
+            work = dist.irecv(torch.empty(1), group=group, group_src=peer, tag=_NOBODY_S)
+            if work is not None:
+                work.wait(timedelta(milliseconds=1))
 
 
 def _options(backend: str, timeout: timedelta) -> Any:

@@ -58,13 +58,36 @@ class Traffic:
 
 
 @dataclass(slots=True)
+class Waiting:
+    """For whom a rank waits; None: for any of the others."""
+
+    peer: int | None = None
+
+
+def begin(
+    operations: list[dist.P2POp], waiting: Waiting
+) -> tuple[list[dist.Work], list[int | None]]:
+    """Hand messages to the backend: what is under way, and whose each is, if it is anyone's."""
+    if operations and dist.get_backend(operations[0].group) != "gloo":
+        works = dist.batch_isend_irecv(operations)
+        return works, [None] * len(works)  # they are one for the device
+    started: list[dist.Work] = []
+    for o in operations:
+        waiting.peer = o.group_peer
+        key = "group_src" if o.op is dist.irecv else "group_dst"
+        started.append(o.op(o.tensor, group=o.group, **{key: o.group_peer}))
+    return started, [o.group_peer for o in operations]
+
+
+@dataclass(slots=True)
 class Transfer:
     """Messages under way. Their memory may be touched again after `wait`."""
 
     works: list[dist.Work]
+    peers: list[int | None]  # of each work, where it has one
     copies: list[tuple[Tensor, Tensor]]  # staged in host memory, and where it belongs
     held: list[Tensor]
-    named: Callable[[], AbstractContextManager[None]]
+    named: Callable[[], AbstractContextManager["Waiting"]]
 
     def when_done(self, call: Callable[[], None]) -> None:
         """Call when a single work ends, in the backend's thread; at once if there is none."""
@@ -75,8 +98,8 @@ class Transfer:
 
     def wait(self) -> None:
         """Return when all were sent and received, or raise `ExchangeError` at the timeout."""
-        with self.named():
-            for work in self.works:
+        with self.named() as waiting:
+            for work, waiting.peer in zip(self.works, self.peers, strict=True):
                 work.wait()
         for host, device in self.copies:
             device.copy_(host, non_blocking=True)

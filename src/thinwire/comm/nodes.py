@@ -44,6 +44,12 @@ class Nodes:
         """The leader's update on every rank of its node, in place."""
         return self.inside.broadcast(update)
 
+    def give_up(self, why: str) -> None:
+        """Exchange nothing any more."""
+        for comm in (self.inside, self.between):
+            if comm is not None:
+                comm.give_up(why)
+
     def close(self) -> None:
         """Let go of the groups."""
         self.inside.close()

@@ -21,11 +21,11 @@ class BackwardPass:
 
     Small tensors, and all tensors if the whole model is one unit, wait for the end of the step.
 
+    Whatever ends it but a whole step, the state is then as it was before: the roster keeps a copy
+    of what a step touches until it is over.
+
     A rank with NaN or Inf takes part with zeros, so that nobody waits for it; at the end the
-    ranks agree whether any had one, and the step is undone on all. To undo it, "skip" and
-    "propagate" copy each unit's state before they touch it. "raise" does not pay for that:
-    nothing non-finite enters the state, but what the other tensors sent in that step is lost
-    with it, so go on from a checkpoint.
+    ranks agree whether any had one, and the step is undone on all.
 
     Where all units are plain sums the ranks need not meet: such a rank puts NaN into the first
     element of its sum, which every rank then finds in the result.
@@ -46,13 +46,17 @@ class BackwardPass:
         self._waiting: dict[str, Tensor] = {}
         self._seen: list[Tensor] = []
         self._bad: list[str] = []
-        self._touched: list[Unit] = []
         self._marks: list[Tensor] = []  # the first element of each plain sum
         self._all_plain = True
         self._unused: set[str] = set()
         self._averaged_rows: dict[str, Tensor] = {}
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._all_steady = not may_be_unused
+        self._sent = False
+        if synchronizer.running is not None:
+            synchronizer.running.break_off("its backward pass broke off")
+        synchronizer.roster.begin()
+        synchronizer.running = self
         if not at_once:
             synchronizer.choosers.begin_step(("a backward pass",))
 
@@ -62,7 +66,7 @@ class BackwardPass:
             return
         try:
             self._add(grads)
-        except Exception as error:
+        except BaseException as error:
             self._failure = error
 
     def finish(self) -> dict[str, Tensor]:
@@ -71,33 +75,54 @@ class BackwardPass:
             if self._failure is not None:
                 raise self._failure
             self._run(self._waiting)
-        except Exception as error:
-            self._runner.readback.forget()
-            self._sync.truth.forget()
-            with suppress(ExchangeError):
-                self._runner.finish()  # nothing may stay under way
+            self._runner.finish()
+            bad_ranks = self._bad_ranks()
+            if not bad_ranks:
+                self._sync.truth.compare(self._sync.roster.units.values())
+                self._sync.choosers.end_step()
+        except BaseException as error:
+            self.break_off(f"{type(error).__name__}: {error}")
             if self._sync.comm.lost:  # whatever came of it
                 raise ExchangeError(self._sync.comm.lost) from error
             raise
-        self._runner.finish()
-        if bad_ranks := self._bad_ranks():
+        self._sync.running = None
+        if bad_ranks:
             self._sync.truth.forget()
-            if self._sync.nonfinite != "raise":
-                for unit in self._touched:
-                    unit.undo()
+            self._sync.roster.undo()
             seen = [*self._seen, *self._averaged_rows.values()]
             refuse(self._sync.nonfinite, seen, self._bad, bad_ranks)
-        self._sync.truth.compare(self._sync.roster.units.values())
-        self._sync.choosers.end_step()
+            self._sync.choosers.end_step()
         for tell in tuple(self._sync.after_step):
             tell()
         return self._averaged_rows
 
+    def break_off(self, why: str) -> None:
+        """Take back what was done, and give up the group: others may be further on, or wait.
+
+        Unless nothing was sent: then all ranks know.
+        """
+        if self._sync.running is not self:
+            return  # it was taken back before
+        self._sync.running = None
+        self._failure = self._failure or ExchangeError(f"the step was given up: {why}")
+        self._runner.readback.forget()
+        self._sync.truth.forget()
+        if self._sent:
+            self._runner.give_up(why)
+        try:
+            with suppress(ExchangeError):
+                self._runner.finish()  # nothing may stay under way
+        finally:
+            self._sync.roster.undo()
+
     def _add(self, grads: Mapping[str, Tensor]) -> None:
+        self._sync.comm.refuse_if_given_up()
         if self._at_once:
             if not self._agreed(grads):
                 return
+            self._sent = True
         else:
+            self._sent = True
             self._inspect(grads)
         dense = {name: grad for name, grad in grads.items() if not grad.is_sparse}
         for name, grad in grads.items():
@@ -150,9 +175,6 @@ class BackwardPass:
             self._runner.run_overlapped(units)
             return
         for unit, parts in units:
-            if self._sync.nonfinite != "raise":
-                unit.remember()
-                self._touched.append(unit)
             if self._all_steady and self._runner.is_steady(unit):
                 self._runner.run(unit, parts)
                 continue

@@ -1,7 +1,7 @@
 """The units of a synchroniser: assembled from gradients, dissolved when tensors are regrouped."""
 
 from collections.abc import Iterator, Mapping, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,19 @@ from thinwire.units.unit import SavedState, Unit
 BUCKET_BYTES = 25 * 2**20  # DDP's own bucket size
 
 
+class Before(NamedTuple):
+    """Which units there were before a step; each knows for itself what its state was."""
+
+    units: dict[tuple[str, ...], Unit]
+    rows: dict[str, RowUnit]
+    row_steps: dict[str, int]
+    saved: dict[str, SavedState]
+    came_from: dict[str, Pipeline]
+    waits: set[str]
+    past: dict[str, Cost]
+    forms: Forms
+
+
 class Roster:
     """Which units there are now, and what is known of tensors that are in none."""
 
@@ -35,11 +48,36 @@ class Roster:
         self._past: dict[str, Cost] = {}  # of tensors while they were in other units
         self.forms: Forms = {}  # of the model's tensors, or of those that came
         self.knows_all = False
+        self._before: Before | None = None  # the step that runs
+        self._touched: list[Unit] = []  # by that step
 
     def expect(self, tensors: Mapping[str, Tensor]) -> None:
         """The model's tensors, where a front end knows them: a saved state must be of these."""
         self.forms = {name: saved_form(as_real(t)) for name, t in tensors.items()}
         self.knows_all = True
+
+    def begin(self) -> None:
+        """A step begins, which `undo` can take back."""
+        steps = {name: unit.step for name, unit in self.rows.items()}
+        self._before = Before(
+            dict(self.units), dict(self.rows), steps, dict(self._saved), dict(self._came_from),
+            set(self._waits), dict(self._past), dict(self.forms),
+        )  # fmt: skip
+        self._touched = []
+
+    def undo(self) -> None:
+        """All that is remembered is as it was before the step, bit for bit."""
+        assert self._before is not None, "no step has begun"
+        before, touched = self._before, self._touched
+        self._before, self._touched = None, []
+        self.units, self.rows, self._saved = before.units, before.rows, before.saved
+        self._came_from, self._waits, self._past = before.came_from, before.waits, before.past
+        self._unit_of = {name: unit for unit in self.units.values() for name in unit.names}
+        self.forms = before.forms
+        for name, step in before.row_steps.items():
+            self.rows[name].step = step
+        for unit in touched:
+            unit.undo()
 
     def units_for(
         self, grads: Mapping[str, Tensor], whole: bool = False
@@ -156,6 +194,8 @@ class Roster:
         key = tuple(grads)
         unit = self.units.get(key)
         if unit is not None and unit.fits(grads, past):
+            unit.remember()
+            self._touched.append(unit)
             return unit
         for name, grad in grads.items():
             self._learn(name, grad)

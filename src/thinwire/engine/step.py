@@ -53,10 +53,15 @@ class StepRunner:
             self.run(*work[0])
             return
         jobs: list[tuple[Future[None], Job]] = []  # jobs are held until the streams are joined
-        for unit, grads in work:
-            job = self._begin(unit, grads)
-            jobs.append((self.worker.submit(unit.spec.device, job), job))
-        wait([future for future, _ in jobs])
+        try:
+            for unit, grads in work:
+                job = self._begin(unit, grads)
+                jobs.append((self.worker.submit(unit.spec.device, job), job))
+            wait([future for future, _ in jobs])
+        except BaseException as error:  # the step will be undone: none may still change a state
+            self.give_up(f"{type(error).__name__}: {error}")
+            wait([future for future, _ in jobs])
+            raise
         self.worker.join_streams()
         for future, _ in jobs:
             future.result()
@@ -78,6 +83,12 @@ class StepRunner:
         """Wait for what is still under way."""
         self.sums.finish()
         self.readback.read()
+
+    def give_up(self, why: str) -> None:
+        """Exchange nothing any more: the ranks are no longer in step with each other."""
+        self.comm.give_up(why)
+        if self.nodes is not None:
+            self.nodes.give_up(why)
 
     def close(self) -> None:
         """End the worker and let go of the nodes' groups."""

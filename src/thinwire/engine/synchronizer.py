@@ -82,6 +82,7 @@ class Synchronizer:
         self.runner = StepRunner(self.comm, nodes, seed)
         self.choosers = Choosers(self.pipeline, self.comm, nodes)
         self.roster = Roster(self.pipeline, self.choosers, self.runner.keeps_state)
+        self.running: BackwardPass | None = None  # the step that is not over yet
 
     def is_steady(self, device: torch.device) -> bool:
         """Whether steps on this device ask the host nothing until they are over."""
@@ -128,8 +129,12 @@ class Synchronizer:
     def state_dict(self, gather: bool = False) -> dict[str, Any]:
         """All this rank must remember: numbers, strings and tensors, by parameter name.
 
-        `gather`: what all ranks must, in one dict on every rank; then every rank must call.
+        After an error, or in the middle of a backward pass that broke off, it is that before the
+        step. `gather`: what all ranks must, in one dict on every rank; then every rank must call.
         """
+        self.runner.worker.drain()
+        if self.running is not None:
+            self.running.break_off("its state was asked for in the middle of a step")
         self.runner.worker.join_streams()
         mine = seal(
             {

@@ -21,6 +21,7 @@ class OrderedWorker:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="thinwire")
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._closed = False
 
     def submit(
         self, device: torch.device, job: Callable[P, R], *args: P.args, **kwargs: P.kwargs
@@ -40,6 +41,11 @@ class OrderedWorker:
 
         return self._thread.submit(on_stream)
 
+    def drain(self) -> None:
+        """Return when all that was queued is done. Not to be called by a job."""
+        if not self._closed:
+            self._thread.submit(lambda: None).result()
+
     def join_streams(self) -> None:
         """Let the caller's stream wait for all that finished jobs have queued."""
         for device, stream in self._streams.items():
@@ -47,4 +53,5 @@ class OrderedWorker:
 
     def close(self) -> None:
         """Finish what is queued and end the thread."""
+        self._closed = True
         self._thread.shutdown(wait=True)

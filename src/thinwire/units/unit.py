@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,15 @@ from thinwire.units.stats import Cost, Meter
 
 SavedState = dict[str, Tensor]
 """One tensor's part of a unit's state, by keys such as "feedback/residual"."""
+
+
+class Before(NamedTuple):
+    """What a unit was before a step, but for its state."""
+
+    pipeline: Pipeline
+    spec: TensorSpec
+    step: int
+    whole: bool
 
 
 @dataclass(slots=True)
@@ -39,7 +48,8 @@ class Unit:
     whole: bool = False  # whether the last step by this pipeline counts, and for all of its tensors
     bad: Tensor | None = None  # 0-D int32, on a GPU: 1 once a gradient was not finite
     _flat: Tensor | None = None  # kept: a fresh allocation costs three in-place passes
-    _before: PipelineState | None = field(default=None, repr=False)
+    _before: "Before | None" = field(default=None, repr=False)
+    _kept: PipelineState = field(default_factory=dict, repr=False)  # a copy of the state
     _left_out: bool = False  # some tensors sit the step out
 
     @classmethod
@@ -189,12 +199,13 @@ class Unit:
         )
 
     def remember(self) -> None:
-        """Copy the state, so that `undo` can take this step back."""
-        if self._before is None:
-            self._before = {p: {k: v.clone() for k, v in s.items()} for p, s in self.state.items()}
-            return
+        """Copy the state, so that `undo` can take the step back that begins now.
+
+        A copy: a sum is not what it was before, once something was added and taken away again.
+        """
+        self._before = Before(self.pipeline, self.spec, self.step, self.whole)
         for piece, state in self.state.items():
-            kept = self._before[piece]
+            kept = self._kept.setdefault(piece, {})
             for key, value in state.items():
                 if key in kept and kept[key].shape == value.shape:
                     kept[key].copy_(value)
@@ -205,10 +216,12 @@ class Unit:
 
     def undo(self) -> None:
         """Go back to what `remember` saw. The buffers change places; nothing is copied."""
-        assert self._before is not None
-        self.state, self._before = self._before, None
-        self.step -= 1
-        self.whole = False
+        assert self._before is not None, "nothing was remembered"
+        before, self._before = self._before, None
+        self.pipeline, self.spec, self.step, self.whole = before
+        self.state, self._kept = self._kept, self.state
+        if self.bad is not None:
+            self.bad.zero_()
 
     @contextmanager
     def frozen(self, names: Set[str]) -> Iterator[None]:

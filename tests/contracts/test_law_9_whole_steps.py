@@ -1,0 +1,36 @@
+"""Law 9, whole steps: after a step that broke off all state is as before it, bit for bit."""
+
+import pytest
+
+from support.contracts import broken
+from support.contracts.cases import Case, Layer, everything
+
+LAYERS = (Layer((900,)), Layer((30, 20), "bfloat16", "transposed"), Layer((40,)))
+
+
+@pytest.mark.parametrize("recipe", everything())
+def test_a_peer_that_hangs_up(cluster, recipe):
+    case = Case(recipe, LAYERS, steps=3, settings={"density": 0.05})
+    culprit = 1
+    ranks = cluster.run(broken.hang_up, 3, case, culprit)
+    assert ranks[culprit].raised, "the fuse did not blow"
+    for rank in ranks:
+        assert rank.raised.startswith("ExchangeError") == rank.state_kept == bool(rank.raised)
+        assert rank.again.startswith("ExchangeError")
+        assert rank.went_on
+    assert "given up" in ranks[culprit].again
+
+
+@pytest.mark.parametrize("recipe", ["topk(0.05)", "dgc(0.05)", "ok-topk(0.05)"])
+@pytest.mark.parametrize(
+    ("how", "raised"),
+    [
+        ("nan", ["NonFiniteError"] * 2),
+        ("raise", ["ExchangeError", "KeyError"]),
+        ("hang up", ["ExchangeError"] * 2),
+    ],
+)
+def test_in_a_backward_pass(cluster, how, raised, recipe):
+    outcomes = cluster.run(broken.ddp_breaks, 2, how, recipe)
+    assert [name for name, _, _ in outcomes] == raised
+    assert all(kept and went_on for _, kept, went_on in outcomes)
