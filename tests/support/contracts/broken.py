@@ -17,10 +17,12 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import thinwire as tw
 from support.contracts.cases import Case, digest, state_digest
-from support.contracts.ranks import TIMEOUT, open_sync
+from support.contracts.ranks import open_sync
 from thinwire.comm import GroupCommunicator
 from thinwire.comm.messages import Waiting
 from thinwire.engine import synchronizer
+
+PATIENCE = timedelta(seconds=5)  # Gloo may forget a message to a peer that is just going
 
 
 class Fuse(GroupCommunicator):
@@ -70,7 +72,7 @@ def hang_up(group: Any, rank: int, size: int, case: Case, culprit: int) -> Broke
     clean = open_sync(case, group)
     for step in range(3):
         expected = digest(*clean.average_all(case.gradients(step, rank, size)).values())
-    fuse = Fuse(group, TIMEOUT)
+    fuse = Fuse(group, PATIENCE)
     sync = tw.Synchronizer(case.pipeline(), seed=case.seed, comm=fuse)
     for step in range(2):
         before = fuse.waits
@@ -124,7 +126,7 @@ class Trained:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(20, 64), nn.Linear(64, 64), nn.Linear(64, 8))
         ddp = DDP(model, process_group=group, bucket_cap_mb=0.002)
-        handle = tw.compress(ddp, tw.recipe(recipe, bypass=10), timeout=timedelta(seconds=5))
+        handle = tw.compress(ddp, tw.recipe(recipe, bypass=10), timeout=PATIENCE)
         return cls(model, ddp, handle)
 
     def backward(self, rank: int, step: int) -> str:
