@@ -15,5 +15,7 @@ def test_doctor_says_yes_or_no(gbps: str, word: str) -> None:
                   "--latency", "0", "--json", "out.json")  # fmt: skip
     assert word in output
     summary = rows("out.json")[-1]
+    pays = "Local steps pay" if word == "Yes: " else "Local steps do not pay"
+    assert pays in output and summary["local_steps"].startswith(pays)
     assert summary["worth"] == (word == "Yes: ") and summary["verdict"].startswith(word)
     assert Calibration.from_dict(summary).network.link.beta == pytest.approx(8e-9 / float(gbps))

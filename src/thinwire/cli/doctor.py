@@ -13,6 +13,7 @@ from thinwire.cli.plan_options import GBPS_HELP, PLAIN_WIDTH, ClusterOptions, Co
 from thinwire.cost.calibration import Calibration
 from thinwire.cost.network import Link, Network
 from thinwire.cost.predict import Prediction
+from thinwire.plan.local import local_plans, local_verdict
 from thinwire.plan.measure import (
     backend_of,
     chosen_device,
@@ -23,7 +24,7 @@ from thinwire.plan.measure import (
 from thinwire.plan.models import find_model
 from thinwire.plan.steps import predictions, step_rows
 from thinwire.plan.verdict import diagnose, link_below
-from thinwire.results.file import ResultFile
+from thinwire.results.file import ResultFile, Row
 
 
 @with_option_groups
@@ -78,7 +79,7 @@ def doctor(
     rows = step_rows(steps, planned, workers, measured.network)
     below = link_below(measured.network, steps_over, recipes)
     verdict = diagnose(steps, recipes, planned.compute, below)
-    summary = {
+    summary: Row = {
         "worth": verdict.answer == "yes",
         "answer": verdict.answer,
         "verdict": verdict.text,
@@ -86,8 +87,13 @@ def doctor(
         "best_by_quality": verdict.best,
         "pays_below_gbps": below,
     }
+    plans = local_plans(planned, workers, measured.network, None) if planned.compute else []
+    local = local_verdict(steps, plans) if plans else ""
+    summary |= {"local_steps": local, "every": {plan.name: plan.every for plan in plans}}
     results.add([*rows, summary | measured.to_dict()])
     console = plain_console(PLAIN_WIDTH)
     title = f"{planned.name} on {workers} workers: {where} ({measured.network})"
     show_steps(console, title, rows)
     console.print(verdict.text)
+    if local:
+        console.print(local)

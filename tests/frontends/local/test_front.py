@@ -35,6 +35,7 @@ def sgd(net):
         ({"delay": -1}, "delay=-1 must be"),
         ({"blend": 1.0}, "blend=1.0 must be in"),
         ({"nonfinite": "propagate"}, "'raise' or 'skip'"),
+        ({"recipe": "auto"}, "name one for outer()"),
         ({"recipe": "sparselocco"}, "unknown recipe 'sparselocco'"),
         ({"recipe": {"*.bias": "dense"}}, "no pattern for the parameter '0.weight'"),
         ({"outer": "nesterov"}, "functools.partial"),

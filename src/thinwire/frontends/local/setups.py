@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from thinwire import cookbook
+from thinwire.auto import Auto
 from thinwire.errors import RecipeError
 from thinwire.feedback import NoFeedback, Residual
 from thinwire.pipeline import Pipeline
@@ -120,6 +121,11 @@ def setup(given: Pipeline | str | Mapping[str, Any], **settings: Any) -> Setup:
         own = SETUPS[given]()
     else:
         recipe = cookbook.recipe(given)
+        if isinstance(recipe, Auto):
+            raise RecipeError(
+                "a recipe that chooses times steps that exchange gradients, and these do not: name "
+                "one for outer()"
+            )
         whole = all(isinstance(one.sparsifier, Everything) for one in recipe.alternatives)
         own = Setup(recipe, outer=NESTEROV if whole else PLAIN)
     return dataclasses.replace(own, **{k: v for k, v in settings.items() if v is not None})
