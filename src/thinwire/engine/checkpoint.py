@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.engine.saved import SEAL, STATE_VERSION, check_seal, content, states_in
+from thinwire.engine.saved import SEAL, STATE_VERSION, Saved, check_seal, content, states_in
 from thinwire.errors import StateError
 from thinwire.pipeline import Pipeline
 from thinwire.rng import fingerprint
@@ -27,8 +27,6 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
 
 Forms = dict[str, list[Any]]
 """By tensor: its dtype, as "float32", and its shape, as a list."""
-
-Saved = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 def saved_form(tensor: Tensor) -> list[Any]:
@@ -73,7 +71,7 @@ def restore(saved: Saved, reader: Reader, recipe_changed: bool = False) -> Resto
     states = states_in(saved)
     for state in states:
         _check(state, reader, recipe_changed)
-    several = len(states) > 1 or not isinstance(saved, Mapping) or "ranks" in saved
+    several = "ranks" in saved if isinstance(saved, Mapping) else not isinstance(saved, Tensor)
     mine = _of_all(states, reader) if several else _own(states[0], reader)
     first = states[0]
     as_before = first["world"] == reader.size and first["node_size"] == reader.node_size

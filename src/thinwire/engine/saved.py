@@ -37,6 +37,8 @@ _DTYPES = {
 _TENSOR = "tensor"  # the key that stands for one in the text; no dict of a state has it
 
 State = dict[str, Any]
+Saved = Mapping[str, Any] | Tensor | Sequence[Mapping[str, Any] | Tensor]
+"""A rank's state, all ranks' in one dict, or a list of all ranks'; each may be packed."""
 
 
 def seal(state: Mapping[str, Any]) -> State:
@@ -177,6 +179,11 @@ def _room(tensor: Tensor) -> int:
     return _padded(tensor.nbytes)
 
 
-def states_in(saved: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def states_in(saved: Saved) -> list[Mapping[str, Any]]:
     """One state, a list of all ranks', or such a list as `state_dict(gather=True)` gives it."""
-    return list(saved.get("ranks", [saved]) if isinstance(saved, Mapping) else saved)
+    several: Sequence[Mapping[str, Any] | Tensor]
+    if isinstance(saved, Mapping):
+        several = saved.get("ranks", [saved])
+    else:
+        several = [saved] if isinstance(saved, Tensor) else saved
+    return [unpack(one) if isinstance(one, Tensor) else one for one in several]

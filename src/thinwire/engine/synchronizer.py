@@ -13,10 +13,10 @@ from thinwire.auto.by_step import Choosers
 from thinwire.auto.explain import explain
 from thinwire.comm import GroupCommunicator, Nodes, node_size_of
 from thinwire.engine.backward import BackwardPass
-from thinwire.engine.checkpoint import Reader, Restored, Saved, restore
+from thinwire.engine.checkpoint import Reader, Restored, restore
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.roster import Roster
-from thinwire.engine.saved import STATE_VERSION, pack, seal, unpack
+from thinwire.engine.saved import STATE_VERSION, Saved, pack, seal, unpack
 from thinwire.engine.step import StepRunner
 from thinwire.engine.truth import Truth
 from thinwire.errors import ClosedError, DisagreementError, RecipeError

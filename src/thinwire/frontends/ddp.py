@@ -10,9 +10,9 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.engine.backward import BackwardPass
-from thinwire.engine.checkpoint import Saved
 from thinwire.engine.finite import values_of
 from thinwire.engine.given import as_real
+from thinwire.engine.saved import Saved
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import ClosedError, RecipeError
 from thinwire.frontends.handle import Handle, plain, trained

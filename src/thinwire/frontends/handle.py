@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.engine.checkpoint import Saved
 from thinwire.engine.finite import NonFinite
+from thinwire.engine.saved import Saved
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
 from thinwire.frontends.watch import Watch, Writer, trace, writer_of

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thinwire.comm import GroupCommunicator
-from thinwire.engine.checkpoint import Saved
-from thinwire.engine.saved import check_seal, content, states_in
+from thinwire.engine.saved import Saved, check_seal, content, states_in
 from thinwire.errors import StateError
 from thinwire.rng import fingerprint
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from thinwire.engine.checkpoint import Saved
-from thinwire.engine.saved import pack, seal, unpack
+from thinwire.engine.saved import Saved, pack, seal, unpack
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.engine.thread import OrderedWorker
 from thinwire.frontends.local.checkpoint import OUTER_VERSION, Restored, restore

@@ -1,0 +1,62 @@
+"""Checkpoints by `torch.distributed.checkpoint`: one entry a rank, for any number that loads.
+
+    from thinwire.frontends.dcp import entry, load
+
+    dcp.save({"model": model.state_dict(), **entry(handle)}, checkpoint_id=folder)
+    load(handle, folder)
+
+An entry is one tensor of bytes (`engine/saved.py`). Entries of the same name would be taken for the
+same tensor on all ranks, and all but one left out.
+"""
+
+from os import PathLike
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+from torch.distributed.checkpoint.storage import StorageReader
+
+from thinwire.engine.saved import pack
+from thinwire.engine.synchronizer import Synchronizer
+from thinwire.errors import StateError
+from thinwire.frontends.handle import Handle
+
+PREFIX = "thinwire.rank"
+
+
+def entry(handle: Handle | Synchronizer) -> dict[str, Tensor]:
+    """This rank's state under a name of its own, for `dcp.save` and `dcp.async_save`."""
+    state = handle.state_dict()
+    return {f"{PREFIX}{state['rank']}": pack(state)}
+
+
+def load(
+    handle: Handle | Synchronizer,
+    checkpoint_id: str | PathLike[str] | None = None,
+    *,
+    storage_reader: StorageReader | None = None,
+    process_group: dist.ProcessGroup | None = None,
+) -> None:
+    """Go on from a checkpoint, on all ranks together.
+
+    As many ranks as saved read their own entry, others all of them: what waits is kept.
+    """
+    reader = storage_reader or FileSystemReader(checkpoint_id)  # type: ignore[arg-type]
+    found = reader.read_metadata().state_dict_metadata
+    entries: dict[str, Tensor] = {
+        name: torch.empty(entry.size, dtype=torch.uint8)
+        for name, entry in found.items()
+        if name.startswith(PREFIX) and isinstance(entry, TensorStorageMetadata)
+    }
+    if not entries:
+        raise StateError(f"the checkpoint has no entry {PREFIX}0: save entry(handle) with it")
+    comm = (handle if isinstance(handle, Synchronizer) else handle.synchronizer).comm
+    own = f"{PREFIX}{comm.rank}"
+    as_before = len(entries) == comm.size
+    if as_before:
+        entries = {own: entries[own]}
+    dcp_load(entries, storage_reader=reader, process_group=process_group)
+    handle.load_state_dict(entries[own] if as_before else list(entries.values()))

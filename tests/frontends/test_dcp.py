@@ -1,0 +1,79 @@
+"""`torch.distributed.checkpoint` keeps every rank's state; any number of ranks goes on from it."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+import thinwire as tw
+from thinwire.frontends.dcp import entry, load
+
+RECIPE = tw.recipe("dgc", density=0.1, bypass=0)
+
+
+def open_sync(group):
+    return tw.Synchronizer(RECIPE, group, timeout=timedelta(seconds=30))
+
+
+def residual(sync):
+    return sync.state_dict()["tensors"]["w"]["feedback/residual"]
+
+
+def save(group, rank, size, folder, in_background):
+    """What waits when it is saved; training goes on meanwhile."""
+    sync = open_sync(group)
+    sync.average("w", torch.randn(500, generator=torch.Generator().manual_seed(rank)))
+    waits = residual(sync)
+    state = {"model": {"weight": torch.arange(5.0)}, **entry(sync)}
+    if in_background:
+        saving = dcp.async_save(state, checkpoint_id=folder)
+        sync.average("w", torch.ones(500))
+        saving.result()
+    else:
+        dcp.save(state, checkpoint_id=folder)
+    return waits
+
+
+def resume(group, rank, size, folder):
+    sync = open_sync(group)
+    load(sync, folder)
+    return residual(sync)
+
+
+def refused(group, rank, size, folder):
+    sync = open_sync(group)
+    sync.average("w", torch.ones(500))
+    before = sync.state_dict()["checksum"]
+    with pytest.raises((tw.ThinwireError, dcp.CheckpointException)) as caught:
+        load(sync, folder)
+    assert sync.state_dict()["checksum"] == before
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_one_entry_a_rank(cluster, tmp_path, in_background):
+    waits = cluster.run(save, 2, str(tmp_path), in_background)
+    for before, after in zip(waits, cluster.run(resume, 2, str(tmp_path)), strict=True):
+        assert torch.equal(before, after)
+    for size in (1, 3):
+        torch.testing.assert_close(sum(cluster.run(resume, size, str(tmp_path))), sum(waits))
+
+
+def test_a_file_that_was_cut_off_or_altered_is_refused_on_all_ranks(cluster, tmp_path):
+    cluster.run(save, 2, str(tmp_path), False)
+    file = max(Path(tmp_path).glob("__1_*.distcp"))
+    whole = file.read_bytes()
+    at = whole.index(b"thinwire") + 2000  # in the middle of what waits
+    file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    for said in cluster.run(refused, 2, str(tmp_path)):
+        assert "rank 1: refused: the state was altered since it was saved" in said
+    file.write_bytes(whole[: len(whole) // 2])
+    cluster.run(refused, 2, str(tmp_path))
+
+
+def test_a_checkpoint_without_entries(tmp_path):
+    dcp.save({"model": torch.ones(3)}, checkpoint_id=tmp_path)
+    with pytest.raises(tw.StateError, match=r"no entry thinwire\.rank0"):
+        load(open_sync(None), tmp_path)
