@@ -73,6 +73,12 @@ def test_an_optimiser_of_other_parameters():
     handle.close()
 
 
+def test_parameters_that_are_not_real():
+    net = nn.Linear(3, 2, dtype=torch.complex64)
+    with pytest.raises(tw.RecipeError, match=r"'weight' is a Parameter of torch\.complex64"):
+        tw.outer(net, sgd(net), "dense")
+
+
 def test_a_schedule_that_comes_to_nothing_says_so_in_its_round():
     net = model()
     optimizer = sgd(net)

@@ -68,6 +68,24 @@ def alike_after_each_synchronisation(group, rank, size, recipe, settings):
     return found, identical(model, group, size)
 
 
+def the_same_copy_while_fragments_travel(group, rank, size, recipe, settings):
+    """Whether all ranks share one copy in each step; how often it moved; whether models agree."""
+    model = build()
+    optimizer = adam(model)
+    handle = tw.outer(model, optimizer, recipe, **settings)
+    found, moved = [], 0
+    last = torch.cat([p.detach().reshape(-1) for p in handle.shared.parameters.values()])
+    for step in range(16):
+        one_step(model, optimizer, rank, step)
+        copy = torch.cat([p.detach().reshape(-1) for p in handle.shared.parameters.values()])
+        first, *others = everyones(copy, group, size)
+        found.append(all(torch.equal(first, other) for other in others))
+        moved += not torch.equal(copy, last)
+        last = copy
+    handle.close()
+    return all(found), moved, identical(model, group, size)
+
+
 def nothing_is_lost(group, rank, size):
     """Σ (decay·r + Δ) = P·mean + Σ r' in every round; what decays is what `stats()` says."""
     model = build()
@@ -358,6 +376,17 @@ def test_replicas_are_the_same_after_each_synchronisation(cluster, recipe, setti
     for found, afterwards in cluster.run(alike_after_each_synchronisation, 2, recipe, settings):
         assert found == TWICE
         assert not afterwards
+
+
+@pytest.mark.parametrize("recipe", ["streaming-diloco", SPARSE], ids=["streaming-diloco", "sparse"])
+def test_while_fragments_travel_the_ranks_share_one_copy(cluster, recipe):
+    settings = {"every": 8, "fragments": 4, "delay": 5}
+    for same, moved, models in cluster.run(
+        the_same_copy_while_fragments_travel, 2, recipe, settings
+    ):
+        assert same
+        assert moved == 5  # sent at 2, 4, … 16, of which those until 11 have arrived
+        assert not models
 
 
 def test_nothing_is_lost_and_decay_says_what_it_forgets(cluster):

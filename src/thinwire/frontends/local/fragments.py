@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.errors import RecipeError
@@ -28,7 +29,14 @@ def trained_by(
             f"{left[0]!r} is trained, and not by the optimiser ({len(left)} such): ranks would "
             "keep their own; give all optimisers as a list, or set requires_grad=False"
         )
-    return {name: p for p, name in names.items() if p in stepped and p.requires_grad}
+    taken = {name: p for p, name in names.items() if p in stepped and p.requires_grad}
+    for name, p in taken.items():
+        if isinstance(p, DTensor) or not p.is_floating_point():
+            raise RecipeError(
+                f"{name!r} is a {type(p).__name__} of {p.dtype}: outer() takes real parameters "
+                "that are whole on every rank, as outside of FSDP"
+            )
+    return taken
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
