@@ -1,4 +1,7 @@
-"""The public surface: every name is there, and `import thinwire` needs only the core."""
+"""The public surface: every name is there, and `import thinwire` needs only the core.
+
+Covers version.py.
+"""
 
 import subprocess
 import sys

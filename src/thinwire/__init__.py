@@ -49,8 +49,9 @@ from thinwire.types import (
     TensorSpec,
     ValueCodec,
 )
+from thinwire.version import VERSION
 
-__version__ = "0.2.0.dev0"
+__version__ = VERSION
 
 __all__ = [
     "ClosedError",

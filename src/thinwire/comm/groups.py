@@ -10,9 +10,25 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from thinwire.errors import ThinwireError
+
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 _NOBODY_S = 2**31 - 1  # a tag
 _GRACE = timedelta(minutes=5)  # until NCCL's own watchdog looks, where ours did not
+
+
+def check_initialized() -> None:
+    """Refuse to train alone where a launcher started several processes.
+
+    Without `torch.distributed` a rank's own gradient is the mean; that is meant for one process.
+    """
+    world = os.environ.get("WORLD_SIZE", "1")
+    if world.isdecimal() and int(world) > 1 and not dist.is_initialized():
+        raise ThinwireError(
+            f"{world} processes were started (WORLD_SIZE) and torch.distributed is not "
+            "initialised, so that each would train alone: call "
+            "torch.distributed.init_process_group() first"
+        )
 
 
 def own_group(ranks: list[int], rank: int, backend: str, timeout: timedelta) -> dist.ProcessGroup:

@@ -15,6 +15,7 @@ from thinwire.cookbook.notation import build_pieces, parse
 from thinwire.errors import RecipeError
 from thinwire.feedback import Residual
 from thinwire.pipeline import Pipeline
+from thinwire.settings import check_density
 
 FIELDS = (*(field.name for field in dataclasses.fields(Pipeline)), "coo")
 
@@ -36,6 +37,7 @@ def auto(
     All keep what was not sent in a residual. Names are considered with every `unit`, those that
     send bytes also with every `codec`, and `union` in 16 bits; not so with an empty one.
     """
+    check_density(density)
     if choices is None:
         choices = choices_of(quality)
     considered: dict[str, Pipeline] = {}

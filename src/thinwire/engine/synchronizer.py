@@ -11,7 +11,7 @@ from torch import Tensor
 from thinwire import cookbook
 from thinwire.auto.by_step import Choosers
 from thinwire.auto.explain import explain
-from thinwire.comm import GroupCommunicator, Nodes, node_size_of
+from thinwire.comm import GroupCommunicator, Nodes, check_initialized, node_size_of
 from thinwire.engine.backward import BackwardPass
 from thinwire.engine.checkpoint import Reader, Restored, restore
 from thinwire.engine.finite import NonFinite
@@ -22,6 +22,7 @@ from thinwire.engine.truth import Truth
 from thinwire.errors import ClosedError, DisagreementError, RecipeError
 from thinwire.pipeline import Pipeline
 from thinwire.settings import check_choice
+from thinwire.version import VERSION
 
 
 class Synchronizer:
@@ -69,12 +70,14 @@ class Synchronizer:
             )
         self.closed = False
         self._owns_comm = comm is None
+        if comm is None:
+            check_initialized()
         self.comm = comm or GroupCommunicator(group, timeout)
         self._node_size = ranks_per_node
         self.scale = 0.0  # of the loss, which what waits is in; 0: nobody said
         self.buckets: list[list[str]] = []  # as gradients came together in the last backward pass
         settings = f"{self.pipeline!r}, seed={seed}, node_size={ranks_per_node}, {nonfinite=}"
-        self.comm.agree("the recipe or the seed", settings)
+        self.comm.agree("the recipe or the seed", f"{settings}, {truth=}, thinwire {VERSION}")
         flat = ranks_per_node == 1 or self.comm.size == 1
         nodes = None if flat else Nodes(group, ranks_per_node, timeout, self.comm.traffic)
         self.truth = Truth(self.comm, truth)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from thinwire import cookbook
 from thinwire.by_name import ByName
-from thinwire.comm import GroupCommunicator
+from thinwire.comm import GroupCommunicator, check_initialized
 from thinwire.errors import RecipeError
 from thinwire.pipeline import Pipeline
 from thinwire.types import Selection, Sparse, StepContext, accumulator
@@ -69,5 +69,6 @@ def _communicator(group: dist.ProcessGroup | None) -> GroupCommunicator:
     """Kept by group: making one is itself a collective call."""
     key = group or (dist.group.WORLD if dist.is_initialized() else None)
     if key not in _communicators:
+        check_initialized()
         _communicators[key] = GroupCommunicator(group)
     return _communicators[key]

@@ -13,6 +13,8 @@ from thinwire.engine.finite import NonFinite
 from thinwire.engine.saved import Saved
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
+from thinwire.feedback import Momentum
+from thinwire.frontends.momentum import warn_of_momentum
 from thinwire.frontends.watch import Watch, Writer, trace, writer_of
 from thinwire.pipeline import Pipeline
 
@@ -31,6 +33,10 @@ class Handle:
         synchronizer.comm.agree("the model", form)
         synchronizer.roster.expect(parameters)
         self._scaler = grad_scaler
+        recipe = synchronizer.pipeline
+        corrected = [p for n, p in parameters.items() if _has_momentum(recipe.of_tensor(n))]
+        if corrected:
+            warn_of_momentum(corrected)
 
     def stats(self) -> dict[str, Any]:
         """Bytes, counts and seconds by phase; see `Synchronizer.stats`."""
@@ -85,6 +91,10 @@ class Handle:
         if self._scaler is None:
             return
         self.synchronizer.follow_scale(self._scaler.get_scale())
+
+
+def _has_momentum(recipe: Pipeline) -> bool:
+    return any(isinstance(own.feedback, Momentum) for own in recipe.alternatives)
 
 
 def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

@@ -25,6 +25,7 @@ from thinwire.feedback import Adam, Momentum, NoFeedback, Residual
 from thinwire.frontends.compress import compress, ddp_of
 from thinwire.frontends.ddp import named
 from thinwire.frontends.handle import Handle
+from thinwire.frontends.momentum import TakesPart
 from thinwire.pipeline import Pipeline
 from thinwire.sparsify import Everything
 from thinwire.types import Feedback
@@ -34,7 +35,7 @@ WHOLE = dataclasses.replace(dense_pipeline(NoFeedback()), unit="model")
 """How small tensors travel: all together, and with nothing kept."""
 
 
-class Optimizer(torch.optim.Optimizer):
+class Optimizer(TakesPart, torch.optim.Optimizer):
     """What `optim` gives back, in place of the optimiser that it was given.
 
     Both have the same `param_groups`, so that schedulers may hold either. `handle` is that of
