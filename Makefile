@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup system demo test test-gpu soak-gpu quick examples lint docs bench bench-converge bench-gpu bench-converge-gpu clean
+.PHONY: setup system demo test test-gpu soak-gpu fuzz quick examples lint docs bench bench-converge bench-gpu bench-converge-gpu clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,13 @@ test-gpu:
 SOAK_LOG ?= docs/results/soak-gpu.log
 soak-gpu:
 	PYTHONPATH=src:tests $(PYTHON) -m gpu.soak --log $(SOAK_LOG)
+
+# Altered payloads for all decoders, and altered states for the loader: FUZZ of each, some ten minutes on an idle core.
+FUZZ ?= 200000
+FUZZ_LOG ?= docs/results/fuzz.log
+fuzz: setup
+	PYTHONPATH=tests $(BIN)/python -m support.codec.fuzz --payloads $(FUZZ) > $(FUZZ_LOG)
+	PYTHONPATH=tests $(BIN)/python -m support.state_fuzz --states $(FUZZ) >> $(FUZZ_LOG)
 
 # Chromium, where it may be installed; the tests that need it skip without.
 system:

@@ -1,9 +1,10 @@
-"""Law 5, refusal: a short run of the fuzzer; `support.codec.fuzz` says how to start a long one."""
+"""Law 5, refusal: a short run of the fuzzers; `make fuzz` is a long one."""
 
 import numpy as np
 import pytest
 import torch
 
+from support import state_fuzz
 from support.codec import fuzz
 from thinwire.errors import WireFormatError
 
@@ -15,6 +16,14 @@ def test_a_short_run() -> None:
         assert outcomes[f"{way}, sealed: refused"] > 0
     for way in ("flip", "fill", "splice", "header"):
         assert outcomes[f"{way}, sealed: decoded"] > 0, "nothing got as far as the decoders"
+
+
+def test_altered_states() -> None:
+    outcomes = state_fuzz.fuzz(300, seed=1)
+    assert outcomes.total() == 300
+    assert outcomes["bytes: refused"] > 100
+    assert outcomes["dict: refused"] > 100
+    assert outcomes["dict: loaded"] > 0, "nothing got past the checksum"
 
 
 def test_it_would_notice(monkeypatch: pytest.MonkeyPatch) -> None:

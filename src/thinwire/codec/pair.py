@@ -98,6 +98,12 @@ class Pair(Codec):
                 f"codec ids must be {self.index.id} ({self.index.name}) and {self.value.id} "
                 f"({self.value.name}), found {h.index_id} and {h.value_id}"
             )
+        if ctx.numel is not None and h.numel - h.width >= max(1, ctx.numel):
+            raise WireFormatError(
+                f"numel must be at most {ctx.numel}, that of {ctx.tensor!r}; found {h.numel}"
+            )
+        if ctx.dtype not in (None, h.dtype):
+            raise WireFormatError(f"dtype must be {ctx.dtype}, found {h.dtype}")
         return open_message(message, self.index, self.value)
 
     def encode_rows(

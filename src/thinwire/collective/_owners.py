@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from thinwire.collective._received import decode_like, numel_of, refuse_other_size
 from thinwire.kernels.merge import merge_all, nonzero, subtract
 from thinwire.types import Codec, ExchangeContext, Selection, Sparse
 
@@ -42,6 +43,8 @@ def reduce_by_owner(
         gathered = comm.all_gather(wire)
     with ctx.phase("decode"):
         totals = [codec.decode(other, ctx) for other in gathered]
+        for found, part in zip(totals, parts, strict=True):
+            refuse_other_size(found, numel_of(part))
         meant, sent = {**dict(enumerate(parts)), me: total}, {**wires, me: wire}
         lost = [lost_on(sent[r], meant[r], codec, ctx) for r in range(comm.size)]
     return totals, lost
@@ -58,7 +61,9 @@ def collect_by_owner(
     with ctx.phase("exchange"):
         arrived = comm.exchange_sized(wires, others, _device(parts[me]))
     with ctx.phase("decode"):
-        everyones = {r: codec.decode(wire, ctx) for r, wire in arrived.items()} | {me: parts[me]}
+        own = parts[me]
+        theirs = {r: decode_like(wire, own, codec, ctx) for r, wire in arrived.items()}
+        everyones = theirs | {me: own}
         return add_up([everyones[r] for r in range(comm.size)]), wires
 
 

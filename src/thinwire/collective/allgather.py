@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from thinwire.collective._received import decode_like
 from thinwire.kernels.batched_decode import add_rows, decode_sum
 from thinwire.kernels.merge import merge_all
 from thinwire.kernels.region_reduce import region_reduce
@@ -42,7 +43,7 @@ class AllGather(Collective):
         with ctx.phase("exchange"):
             payloads = ctx.comm.all_gather(wire)
         with ctx.phase("decode"):
-            parts = [codec.decode(payload, ctx) for payload in payloads]
+            parts = [decode_like(payload, s, codec, ctx) for payload in payloads]
             delivered = parts[ctx.comm.rank]
             if isinstance(delivered, Sparse):
                 total, support = self._add_up([p for p in parts if isinstance(p, Sparse)], ctx)

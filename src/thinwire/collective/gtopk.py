@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from thinwire.collective._owners import delivered_of, lost_on
+from thinwire.collective._received import decode_like
 from thinwire.collective._tree import hand_down, neighbours
 from thinwire.errors import RecipeError
 from thinwire.kernels.merge import merge_topk, split_top
@@ -70,7 +71,7 @@ class GTopK(Collective):
         with ctx.phase("exchange"):
             wire = hand_down(wire, ctx)
         with ctx.phase("decode"):
-            total = _decode(codec, wire, ctx)
+            total = _decode(codec, wire, own, ctx)
             if ctx.comm.rank == 0:
                 lost.append(lost_on(wire, held, codec, ctx))
             delivered = delivered_of(own, lost) if self.exact else _common(own, total)
@@ -87,7 +88,7 @@ def _climb(own: Sparse, k: int, codec: Codec, ctx: ExchangeContext) -> tuple[Spa
         with ctx.phase("exchange"):
             wire = _receive(child, own.indices.device, ctx)
         with ctx.phase("decode"):
-            theirs = _decode(codec, wire, ctx)
+            theirs = _decode(codec, wire, own, ctx)
         with ctx.phase("select"):
             held, pruned = merge_topk(held, theirs, k)
         lost.append(pruned)
@@ -105,10 +106,8 @@ def _receive(source: int, device: torch.device, ctx: ExchangeContext) -> Tensor:
     return ctx.comm.exchange_sized({}, (source,), device)[source]
 
 
-def _decode(codec: Codec, wire: Tensor, ctx: ExchangeContext) -> Sparse:
-    s = codec.decode(wire, ctx)
-    assert isinstance(s, Sparse)
-    return s.sorted()
+def _decode(codec: Codec, wire: Tensor, like: Sparse, ctx: ExchangeContext) -> Sparse:
+    return decode_like(wire, like, codec, ctx).sorted()
 
 
 def _common(own: Sparse, total: Sparse) -> Sparse:

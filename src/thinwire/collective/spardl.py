@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from thinwire.collective._owners import delivered_of, lost_on
+from thinwire.collective._received import decode_like
 from thinwire.collective._tree import tree_rounds
 from thinwire.collective.oktopk.regions import Regions
 from thinwire.errors import RecipeError
@@ -61,12 +62,14 @@ class SparDL(Collective):
         blocks = _Blocks.of(own.numel, size, self.density, ctx)
         held, lost = _scatter(own, blocks, codec, ctx)
         with ctx.phase("encode"):
-            mine = blocks.regions.cut(held)[me]
+            parts = blocks.regions.cut(held)
+            mine = parts[me]
             wire = codec.encode(mine, ctx)
         with ctx.phase("exchange"):
             gathered = ctx.comm.all_gather(wire)
         with ctx.phase("decode"):
-            totals = [_decode(other, codec, ctx) for other in gathered]
+            each = zip(gathered, parts, strict=True)
+            totals = [_decode(other, part, codec, ctx) for other, part in each]
             lost.append(blocks.regions.join([(me, lost_on(wire, mine, codec, ctx))]))
             return Reduced(blocks.regions.join(enumerate(totals)), delivered_of(own, lost))
 
@@ -128,14 +131,12 @@ def _scatter(
             arrived = comm.exchange_sized({target: wire}, (source,), wire.device)[source]
         with ctx.phase("decode"):
             lost.append(lost_on(wire, away, codec, ctx))
-            theirs = _decode(arrived, codec, ctx)
+            theirs = _decode(arrived, own, codec, ctx)
         with ctx.phase("select"):
             held, pruned = blocks.prune(merge(blocks.take(held, here), theirs))
         lost.append(pruned)
     return held, lost
 
 
-def _decode(wire: Tensor, codec: Codec, ctx: ExchangeContext) -> Sparse:
-    s = codec.decode(wire, ctx)
-    assert isinstance(s, Sparse)
-    return s.sorted()
+def _decode(wire: Tensor, like: Sparse, codec: Codec, ctx: ExchangeContext) -> Sparse:
+    return decode_like(wire, like, codec, ctx).sorted()

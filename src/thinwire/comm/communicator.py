@@ -29,6 +29,7 @@ from thinwire.comm.messages import (
     LENGTH,
     Traffic,
     Transfer,
+    announced,
     begin,
     eager_bytes,
     framed,
@@ -169,7 +170,7 @@ class GroupCommunicator(Waits):
 
         incoming, rest = {}, {}
         for r, beginning in arrived.items():
-            length, payload = int(beginning[:LENGTH].view(torch.int64)), beginning[LENGTH:]
+            length, payload = announced(beginning, r), beginning[LENGTH:]
             if rounds(length, self.backend) == 1:
                 incoming[r] = payload[:length].to(device)
             else:

@@ -11,8 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from thinwire.errors import WireFormatError
+
 EAGER = 1 << 20  # bytes that travel with their length, before the receiver knows it
 LENGTH = 8  # bytes of a length
+MOST_BYTES = 1 << 36  # of a message: 64 GiB
 
 
 def eager_bytes(backend: str) -> int:
@@ -28,6 +31,17 @@ def rounds(size: float, backend: str = "gloo") -> int:
 def ring_bytes(size: float, ranks: int) -> int:
     """Bytes that each rank sends, and receives, in a ring allreduce of `size` bytes."""
     return int(2 * size * (ranks - 1) // ranks)
+
+
+def announced(beginning: Tensor, source: int) -> int:
+    """The length that a message begins with, before anything is made for it."""
+    length = int(beginning[:LENGTH].view(torch.int64))
+    if not 0 <= length <= MOST_BYTES:
+        raise WireFormatError(
+            f"a message of rank {source} says that it has {length} bytes: at most {MOST_BYTES:,} "
+            "are taken"
+        )
+    return length
 
 
 def framed(payload: Tensor, eager: int) -> Tensor:

@@ -19,7 +19,13 @@ from thinwire.engine.roster import Roster
 from thinwire.engine.saved import STATE_VERSION, Saved, pack, seal, unpack
 from thinwire.engine.step import StepRunner
 from thinwire.engine.truth import Truth
-from thinwire.errors import ClosedError, DisagreementError, RecipeError
+from thinwire.errors import (
+    ClosedError,
+    DisagreementError,
+    RecipeError,
+    StateError,
+    ThinwireError,
+)
 from thinwire.pipeline import Pipeline
 from thinwire.settings import check_choice
 from thinwire.version import VERSION
@@ -176,8 +182,10 @@ class Synchronizer:
         )
         try:
             restored = restore(state, reader, recipe_changed)
-        except Exception as error:
+        except ThinwireError as error:
             refusal = error
+        except Exception as error:  # numbers, texts and tensors in each other's places
+            refusal = StateError(f"this is no state that thinwire saved: {error!r}")
         self._agree_on_load(restored, refusal)
         if restored is None:
             assert refusal is not None

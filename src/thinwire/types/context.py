@@ -87,6 +87,8 @@ class StepContext:
     density: float | None = None  # a warm-up schedule's, in place of a piece's own
     shapes: tuple[tuple[int, ...], ...] = ()  # of the unit's tensors, in their order
     layout: Layout | None = None  # None: one selection over the whole unit
+    numel: int | None = None  # of the unit: no payload may be of more, nor of another dtype
+    dtype: torch.dtype | None = None  # that it is added up in
     steady: bool = False  # nothing may ask the host: sizes are those that every rank knows
     bad: Tensor | None = None  # 0-D int32: set to 1 where a gradient is not finite, and taken for 0
     note_bad: Callable[[int], None] = field(default=_ignore)  # 1: of some rank, as `bad` is of ours

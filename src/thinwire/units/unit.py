@@ -194,6 +194,8 @@ class Unit:
             density=self.pipeline.density_at(self.step),
             shapes=self.spec.shapes,
             layout=self.spec.layout,
+            numel=self.spec.numel,
+            dtype=self.spec.accumulator,
             phase=self.meter.phase,
             **more,
         )

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor
 
-from thinwire.errors import WireFormatError
+from thinwire.collective._received import decode_like
 from thinwire.types import Codec, ExchangeContext, Sparse
 
 
@@ -22,10 +22,8 @@ def decode_part(
     """The part of a region of `numel` elements, ascending; `like` has the dtype and the device."""
     if wire.numel() == 0:
         return Sparse(like.indices[:0], like.values[:0], numel)
-    part = codec.decode(wire, ctx)
-    if not isinstance(part, Sparse) or part.values.dim() != 1 or part.numel != numel:
-        raise WireFormatError(f"a part of a region of {numel} elements was due, found {part!r}")
-    return part.sorted()
+    expected = Sparse(like.indices[:0], like.values[:0], numel)
+    return decode_like(wire, expected, codec, ctx).sorted()
 
 
 def announced(
