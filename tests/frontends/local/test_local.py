@@ -248,6 +248,23 @@ def left_alone(group, rank, size):
     return found
 
 
+def left_alone_with_a_fragment_under_way(group, rank, size):
+    model, optimizer, handle = trained(rank, {"every": 4, "delay": 2}, range(3))
+    if rank == 1:
+        handle.close()
+        return True
+    met = handle.state_dict()
+    one_step(model, optimizer, rank, 3)  # sends, and does not wait
+    with pytest.raises(tw.ExchangeError):
+        handle.state_dict()
+    after = handle.state_dict()
+    for step in range(2):
+        one_step(model, optimizer, rank, step)  # nothing is due any more
+    handle.close()
+    same = [torch.equal(met["shared"][n], value) for n, value in after["shared"].items()]
+    return all(same) and not after["under_way"]
+
+
 def late(group, rank, size):
     model = build(seed=rank)
     tw.outer(model, adam(model), "sparseloco").close()
@@ -462,6 +479,7 @@ def test_states_of_different_rounds_are_refused_on_all_ranks(cluster):
 
 def test_a_rank_that_leaves_costs_the_others_nothing_but_the_exchange(cluster):
     assert all(map(all, cluster.run(left_alone, 2)))
+    assert all(cluster.run(left_alone_with_a_fragment_under_way, 2))
 
 
 def test_local_steps_go_on_while_a_fragment_travels(cluster):

@@ -144,7 +144,6 @@ class Outer:
         What is under way arrives, and is not applied; `synchronize` first to end with one model.
         """
         self._hook.remove()
-        self._wait()
         self._worker.close()
         self.synchronizer.close()
 
@@ -194,10 +193,16 @@ class Outer:
         return [unit for unit in units if names is None or not names.keys().isdisjoint(unit.names)]
 
     def _wait(self) -> None:
-        """Until nothing is on the network; what is due later is still applied then."""
-        for one in self._under_way:
-            one.means.exception()
+        """Until nothing is on the network; what is due later is still applied then.
+
+        What broke off is told once, and sent anew in its next round.
+        """
+        errors = [one.means.exception() for one in self._under_way]
+        pairs = zip(self._under_way, errors, strict=True)
+        self._under_way = [one for one, error in pairs if error is None]
         self._worker.join_streams()
+        for error in filter(None, errors):
+            raise error
 
     def _arrived(self, saved: Mapping[str, Any]) -> UnderWay:
         means: Future[Tensors] = Future()
