@@ -21,7 +21,7 @@ from torch import Tensor
 
 from thinwire.errors import StateError
 from thinwire.kernels.checksum import checksum
-from thinwire.rng import fingerprint
+from thinwire.rng import as_signed, fingerprint
 
 STATE_VERSION = 2
 SEAL = "checksum"
@@ -113,7 +113,7 @@ def content(tensor: Tensor) -> int:
         last = flat.new_zeros(8)
         last[:rest] = flat[whole:]
         total += int(checksum(last.view(torch.int64), first=whole // 8))
-    return total
+    return as_signed(total)
 
 
 def _written(state: Mapping[str, Any]) -> tuple[str, list[Tensor]]:

@@ -12,6 +12,7 @@ from thinwire import cookbook
 from thinwire.auto.by_step import Choosers
 from thinwire.auto.explain import explain
 from thinwire.comm import GroupCommunicator, Nodes, check_initialized, node_size_of
+from thinwire.engine.audit import Audit
 from thinwire.engine.backward import BackwardPass
 from thinwire.engine.checkpoint import Reader, Restored, restore
 from thinwire.engine.finite import NonFinite
@@ -49,6 +50,9 @@ class Synchronizer:
     Every `truth`-th step also adds up the gradients themselves, and `stats()` tells how near the
     update came: its cosine with the dense mean, and the relative error. 0 never does.
 
+    Every `audit`-th step the ranks compare checksums of their updates (with DDP: of the
+    parameters), and all raise `DisagreementError` if one has come apart. 0 never does.
+
     Every synchronizer has process groups of its own, unless it shares a communicator (`comm`) that
     the caller made, and closes: their steps must not overlap then.
     """
@@ -64,6 +68,7 @@ class Synchronizer:
         timeout: timedelta | None = None,
         comm: GroupCommunicator | None = None,
         truth: int = 0,
+        audit: int = 0,
     ) -> None:
         check_choice("nonfinite", nonfinite, get_args(NonFinite))
         self.pipeline = cookbook.recipe(recipe)
@@ -83,10 +88,11 @@ class Synchronizer:
         self.scale = 0.0  # of the loss, which what waits is in; 0: nobody said
         self.buckets: list[list[str]] = []  # as gradients came together in the last backward pass
         settings = f"{self.pipeline!r}, seed={seed}, node_size={ranks_per_node}, {nonfinite=}"
-        self.comm.agree("the recipe or the seed", f"{settings}, {truth=}, thinwire {VERSION}")
+        settings += f", {truth=}, {audit=}, thinwire {VERSION}"
+        self.comm.agree("the recipe or the seed", settings)
         flat = ranks_per_node == 1 or self.comm.size == 1
         nodes = None if flat else Nodes(group, ranks_per_node, timeout, self.comm.traffic)
-        self.truth = Truth(self.comm, truth)
+        self.truth, self.audit = Truth(self.comm, truth), Audit(self.comm, audit)
         self.after_step: list[Callable[[], None]] = []  # told of every step that is over
         self.runner = StepRunner(self.comm, nodes, seed)
         self.choosers = Choosers(self.pipeline, self.comm, nodes)
@@ -111,7 +117,10 @@ class Synchronizer:
             raise ClosedError("this Synchronizer was closed: make a new Synchronizer to go on")
         step = BackwardPass(self, at_once=True)
         step.add(grads)
-        return dict(grads) | step.finish()
+        updates = dict(grads) | step.finish()
+        if self.audit.is_due():
+            self.audit.compare("the ranks' updates", updates)
+        return updates
 
     def follow_scale(self, scale: float) -> None:
         """Follow a change of the loss scale: what waits is in the old scale's units."""

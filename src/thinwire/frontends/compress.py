@@ -27,6 +27,7 @@ def compress(
     node_size: int | Literal["auto"] = 1,
     timeout: timedelta | None = None,
     truth: int = 0,
+    audit: int = 0,
 ) -> Handle:
     """Exchange the gradients of a DDP model by a recipe, from the next backward pass on.
 
@@ -35,8 +36,8 @@ def compress(
 
     With a `GradScaler` pass it as `grad_scaler`: what waits in the residuals follows changes of
     the loss scale, and an overflow step leaves all state as it was (`nonfinite="propagate"`,
-    which is then the default; otherwise NaN and Inf raise). `node_size`, `timeout`
-    and `truth` are as in `Synchronizer`.
+    which is then the default; otherwise NaN and Inf raise). `node_size`, `timeout`,
+    `truth` and `audit` are as in `Synchronizer`.
     """
     ddp = without_hook(ddp_of(model, "compress"))
     sync = Synchronizer(
@@ -47,6 +48,7 @@ def compress(
         node_size=node_size,
         timeout=timeout,
         truth=truth,
+        audit=audit,
     )
     return DDPHandle(ddp, sync, grad_scaler)
 

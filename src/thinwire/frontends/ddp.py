@@ -99,6 +99,7 @@ class DDPHandle(Handle):
         self._step, self._buckets, self._regroup = None, [], Regroup([])
         try:
             rows = step.finish()
+            self._audit()
         except Exception as error:
             rows, self._failure = {}, error
             for bucket in buckets:
@@ -107,6 +108,12 @@ class DDPHandle(Handle):
             # A COO gradient has a bucket of its own.
             name = next(iter(bucket.grads))
             bucket.future.set_result(rows.get(name, bucket.buffer))
+
+    def _audit(self) -> None:
+        """Compare the parameters, as the last step left them; nothing changes them now."""
+        ddp = self._ddp()
+        if self.synchronizer.audit.is_due() and ddp is not None:
+            self.synchronizer.audit.compare("the ranks' parameters", named(ddp))
 
     def _raise_after_backward(self) -> None:
         """Arrange for a failure in the worker to be raised by `backward()`.
