@@ -107,11 +107,11 @@ bench: setup
 	$(BIN)/thinwire bench codecs --json $(RESULTS)/codecs.json --png $(RESULTS)/codecs.png
 
 # Time to a loss on the CPU, small; RESUME=--resume goes on with what an interrupted run has done.
-CONVERGE := torch-dense,torch-powersgd-4,topk,dgc,union
+CONVERGE := torch-dense,torch-powersgd-4,int8,int4,powersgd,powersgd(16),optim:topk,topk,dgc,union,optim:union,chunk-topk
 RESUME ?=
 bench-converge: setup
 	$(BIN)/thinwire bench converge --model transformer-small --optimizer adamw --workers 2 --seeds 3 \
-	  --steps 200 --lrs 1e-3,3e-3,1e-2 --rates 100mbit,1gbit --recipes $(CONVERGE) --check warn \
+	  --steps 200 --lrs 1e-3,3e-3,1e-2,3e-2 --rates 100mbit,1gbit --recipes '$(CONVERGE)' --check warn \
 	  --verify topk@100mbit $(RESUME) --json $(RESULTS)/converge-cpu.json
 
 # The GPU's part, with the Python that has CUDA: make bench-gpu PYTHON=python3. What it wrote is drawn where there is

@@ -1,4 +1,7 @@
-"""Tiers of quality: which recipes each admits."""
+"""Tiers of quality: which recipes each admits, and that the committed losses say so."""
+
+import json
+from pathlib import Path
 
 import pytest
 
@@ -7,12 +10,19 @@ from thinwire.auto import Auto
 from thinwire.auto.quality import FAST, NEAR, admits, choices_of, quality_of
 from thinwire.errors import RecipeError
 
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
 
 @pytest.mark.parametrize("name", [name for name in tw.recipes() if name != "auto"])
 def test_every_recipe_has_a_tier(name: str) -> None:
     tier = quality_of(tw.recipe(name))
     assert tier == ("exact" if name in ("dense", "parallax") else tier)
     assert (tier == "near") == (name in (*NEAR, "fp16"))
+
+
+def test_a_rank_counts() -> None:
+    assert quality_of(tw.recipe("powersgd(32)")) == "near"
+    assert quality_of(tw.recipe("powersgd(4)")) == "fast"
 
 
 def test_tiers_admit_each_other_upwards() -> None:
@@ -52,3 +62,16 @@ def test_unknown_tiers_and_recipes_of_several_are_refused() -> None:
         quality_of(tw.recipe("auto"))
     with pytest.raises(RecipeError):
         choices_of("Near")  # type: ignore[arg-type]
+
+
+def test_what_is_near_has_a_committed_row_within_a_deviation_of_bfloat16() -> None:
+    rows = [
+        row
+        for path in RESULTS.glob("converge-*.json")
+        for row in json.loads(path.read_text())["rows"]
+        if "final_gap" in row
+    ]
+    for name in NEAR:
+        own = [row for row in rows if row["recipe"] == ("torch-bf16" if name == "bf16" else name)]
+        assert own, f"no row for {name}"
+        assert all(row["final_gap"] <= row["gap_allowed"] for row in own), name

@@ -13,8 +13,9 @@ from thinwire.settings import check_choice
 from thinwire.sparsify import Everything
 
 Quality = Literal["exact", "near", "fast"]
-NEAR = ("bf16", "int8", "int4", "powersgd")
-FAST = ("topk", "topk-dsa", "gtopk", "ok-topk", "union", "omnireduce")
+NEAR_RANK = 16  # rank 4 ends a deviation and more above bfloat16
+NEAR = ("bf16", "int8", "int4", f"powersgd({NEAR_RANK})")
+FAST = ("powersgd", "topk", "topk-dsa", "gtopk", "ok-topk", "union", "omnireduce")
 IN_WORDS: dict[Quality, str] = {
     "exact": "the same loss, but for how sums are rounded",
     "near": "within one deviation of bfloat16's final loss where we measured",
@@ -29,13 +30,16 @@ def choices_of(quality: Quality) -> tuple[str, ...]:
 
 
 def quality_of(recipe: Pipeline) -> Quality:
-    """The tier of a recipe, by its pieces: one that sends a selection is `fast`."""
+    """The tier of a recipe, by its pieces: `fast` is what sends a selection, or a low rank."""
     if len(recipe.alternatives) > 1:
         raise RecipeError(f"{recipe!r} is several recipes, each of a tier of its own")
     if recipe.is_plain_sum:
         return "exact"
-    whole = isinstance(recipe.sparsifier, Everything) and recipe.codec is None
-    return "near" if whole and isinstance(recipe.collective, Dense | FewBits | LowRank) else "fast"
+    if not isinstance(recipe.sparsifier, Everything) or recipe.codec is not None:
+        return "fast"
+    if isinstance(recipe.collective, LowRank):
+        return "near" if recipe.collective.rank >= NEAR_RANK else "fast"
+    return "near" if isinstance(recipe.collective, Dense | FewBits) else "fast"
 
 
 def admits(quality: Quality, recipe: Pipeline) -> bool:

@@ -32,7 +32,7 @@ class ClusterOptions:
     """The recipes to compare, and the cluster to compare them on."""
 
     recipes: Annotated[str, Option(help="Names or written recipes, separated by commas.")] = (
-        "dense,bf16,int8,int4,powersgd,topk,topk-dsa,gtopk,ok-topk,union,omnireduce"
+        "dense,bf16,int8,int4,powersgd(16),topk,topk-dsa,gtopk,ok-topk,union,omnireduce"
     )
     density: Annotated[float, Option(help="Share of the elements that sparse recipes select.")] = (
         0.01
