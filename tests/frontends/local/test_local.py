@@ -328,10 +328,10 @@ def remembered(handle):
     return waits + [s["momentum_buffer"] for s in handle.shared.optimizer.state.values()]
 
 
-def synchronised_at_once(group, rank, size):
+def synchronised_at_once(group, rank, size, blend):
     model = build()
     optimizer = adam(model)
-    handle = tw.outer(model, optimizer, "dense", every=4, fragments=2, delay=3)
+    handle = tw.outer(model, optimizer, "dense", every=4, fragments=2, delay=3, blend=blend)
     for step in range(3):
         one_step(model, optimizer, rank, step)
     before = identical(model, group, size)
@@ -350,6 +350,16 @@ def on_a_schedule(group, rank, size):
 def disagreeing(group, rank, size):
     model = build()
     tw.outer(model, adam(model), "dense", every=2 + rank)
+
+
+def of_other_models(group, rank, size):
+    model = nn.Linear(3, 2 + rank)
+    tw.outer(model, adam(model), "dense")
+
+
+def of_other_outer_optimisers(group, rank, size):
+    model = build()
+    tw.outer(model, adam(model), "dense", outer=partial(torch.optim.SGD, lr=0.5 + rank))
 
 
 def out_of_step(group, rank, size):
@@ -504,8 +514,9 @@ def test_what_waits_and_the_momentum_may_be_kept_in_bfloat16(cluster):
         assert saved == torch.float32
 
 
-def test_a_round_can_be_ended_at_once(cluster):
-    assert cluster.run(synchronised_at_once, 2) == [(False, True, 1)] * 2
+@pytest.mark.parametrize("blend", [None, 0.5])
+def test_a_round_can_be_ended_at_once(cluster, blend):
+    assert cluster.run(synchronised_at_once, 2, blend) == [(False, True, 1)] * 2
 
 
 def test_the_length_of_a_round_on_a_schedule(cluster):
@@ -517,6 +528,11 @@ def test_ranks_that_do_not_have_the_same_rounds_say_so(cluster):
     for raised in cluster.run(disagreeing, 2, expect=tw.DisagreementError):
         assert "every=2" in raised.text
         assert "every=3" in raised.text
+    for raised in cluster.run(of_other_models, 2, expect=tw.DisagreementError):
+        assert "weight: (2, 3)" in raised.text
+        assert "weight: (3, 3)" in raised.text
+    for raised in cluster.run(of_other_outer_optimisers, 2, expect=tw.DisagreementError):
+        assert "'lr': 1.5" in raised.text
     for raised in cluster.run(out_of_step, 2, expect=tw.DisagreementError):
         assert "after 2 steps" in raised.text
         assert "after 3 steps" in raised.text

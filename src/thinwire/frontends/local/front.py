@@ -7,12 +7,13 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
+from thinwire.comm import GroupCommunicator
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
 from thinwire.frontends.local.fragments import fragments_of, trained_by, unwrapped
 from thinwire.frontends.local.handle import Outer
-from thinwire.frontends.local.setups import Every, OuterFactory, setup
+from thinwire.frontends.local.setups import Every, OuterFactory, Setup, setup
 from thinwire.frontends.local.shared import Keep
 from thinwire.pipeline import Pipeline
 
@@ -70,7 +71,20 @@ def outer(
     sync = Synchronizer(
         chosen.recipe, group, seed, nonfinite=nonfinite, node_size=node_size, timeout=timeout
     )
-    with torch.no_grad():
-        for shared in (*parameters.values(), *unwrapped(model).buffers()):
-            sync.comm.broadcast(shared)
+    _begin_alike(unwrapped(model), chosen, sync.comm)
     return Outer(parameters, optimizers[-1], chosen, parts, sync, keep)
+
+
+@torch.no_grad()
+def _begin_alike(model: torch.nn.Module, chosen: Setup, comm: GroupCommunicator) -> None:
+    """All ranks have the first one's parameters and buffers, if they are of the same model."""
+    every = "by the round" if callable(chosen.every) else chosen.every
+    tensors = dict((*model.named_parameters(), *model.named_buffers()))
+    form = "; ".join(f"{n}: {tuple(t.shape)} {t.dtype}" for n, t in tensors.items())
+    comm.agree(
+        "the model or the local steps",
+        f"{every=}, fragments={chosen.fragments}, delay={chosen.delay}, blend={chosen.blend}; "
+        f"{form}",
+    )
+    for tensor in tensors.values():
+        tensor.copy_(comm.broadcast(tensor.contiguous()))

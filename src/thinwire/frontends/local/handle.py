@@ -51,7 +51,8 @@ class Outer:
         self._parameters, self._keep = parameters, keep
         self._kind = type(self.shared.optimizer).__name__
         synchronizer.roster.expect(self.shared.parameters)
-        self._agree_on_settings()
+        defaults = self.shared.optimizer.defaults
+        synchronizer.comm.agree("the outer optimiser", f"{self._kind} of {defaults}")
         self._steps, self._round, self._in_round = 0, 0, 0
         self._length = setup.length(0)
         self._under_way: list[UnderWay] = []
@@ -63,10 +64,10 @@ class Outer:
 
         For the end of training, or before the model is looked at.
         """
-        self._apply_until(None)
+        self._apply_until(None, self.setup.blend)
         for number in range(len(self.fragments)):
             self._send(number, delay=0)
-        self._apply_until(None)
+        self._apply_until(None, blend=None)
         self._next_round()
 
     def stats(self) -> dict[str, Any]:
@@ -156,7 +157,7 @@ class Outer:
             self._send(self._in_round // distance - 1, self.setup.delay)
         if self._in_round == self._length:
             self._next_round()  # also where the exchange breaks off: the next one sends it all
-        self._apply_until(self._steps)
+        self._apply_until(self._steps, self.setup.blend)
 
     def _next_round(self) -> None:
         self._round += 1
@@ -178,14 +179,14 @@ class Outer:
         with self._keep.waiting(partial(self._units, moved)):
             return self.synchronizer.average_all(moved)
 
-    def _apply_until(self, step: int | None) -> None:
+    def _apply_until(self, step: int | None, blend: float | None) -> None:
         """Apply what is due, in the order in which it was sent; None: all of it."""
         while self._under_way and (step is None or self._under_way[0].due <= step):
             one = self._under_way.pop(0)
             means = one.means.result()
             self._worker.join_streams()
             self.shared.step(means)
-            self.shared.apply(self.fragments[one.fragment], one.sent, self.setup.blend)
+            self.shared.apply(self.fragments[one.fragment], one.sent, blend)
 
     def _units(self, names: Mapping[str, Tensor] | None = None) -> list[Unit]:
         """The synchroniser's, of these tensors or of all."""
@@ -212,16 +213,6 @@ class Outer:
 
     def _on_device(self, saved: Mapping[str, Tensor]) -> Tensors:
         return {name: value.to(self._parameters[name].device) for name, value in saved.items()}
-
-    def _agree_on_settings(self) -> None:
-        setup = self.setup
-        every = "by the round" if callable(setup.every) else setup.every
-        form = "; ".join(f"{n}: {tuple(p.shape)} {p.dtype}" for n, p in self._parameters.items())
-        self.synchronizer.comm.agree(
-            "the model or the local steps",
-            f"{every=}, fragments={setup.fragments}, delay={setup.delay}, blend={setup.blend}, "
-            f"{self._kind} of {self.shared.optimizer.defaults}; {form}",
-        )
 
 
 def _saved(one: UnderWay) -> dict[str, Any]:
