@@ -1,0 +1,14 @@
+"""What the tests of frameworks share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def frameworks() -> Iterator[Cluster]:
+    """Three ranks apart from the others', with time to import frameworks of their own."""
+    with Cluster(3, run_s=180, group_s=90) as cluster:
+        yield cluster

@@ -1,0 +1,192 @@
+"""Lightning and Fabric: BERT and GPT-2 train as by the DDP front end, bit for bit."""
+
+import logging
+import shutil
+
+import pytest
+import torch
+import torch._dynamo  # the first optimiser would import it, while other ranks wait
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+import thinwire as tw
+from support.doors import RECIPE, Sentences, identical, launched, shared_folder, tiny, weights
+from support.extras import needs
+from thinwire.frontends import rank_files
+
+pytestmark = needs("lightning", "transformers")
+STEPS, ACCUMULATE, CLIP, BATCH = 4, 2, 0.5, 2
+EPOCH = 16  # sentences: two steps of two ranks; Lightning resumes where an epoch begins
+
+
+def module(poison=False):
+    import lightning
+
+    class Bert(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.bert = tiny("bert", dropout=0.0)
+
+        def training_step(self, batch, index):
+            loss = self.bert(**batch).loss
+            return loss * torch.nan if poison else loss
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), 0.01)
+
+    return Bert()
+
+
+def fit(folder, steps, model, ckpt_path=None, trainer=None):
+    """A user's script."""
+    import lightning
+
+    from thinwire.frontends.lightning import ThinwireStrategy
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    trainer = trainer or lightning.Trainer(
+        accelerator="cpu",
+        devices=torch.distributed.get_world_size(),
+        strategy=ThinwireStrategy(RECIPE),  # the one line
+        max_steps=steps,
+        accumulate_grad_batches=ACCUMULATE,
+        gradient_clip_val=CLIP,
+        default_root_dir=folder,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )
+    sentences = Sentences(EPOCH)
+    sampler = DistributedSampler(sentences, shuffle=False)
+    trainer.fit(model, DataLoader(sentences, BATCH, sampler=sampler), ckpt_path=ckpt_path)
+    return trainer
+
+
+def by_hand(rank, size):
+    """The same by DDP and `thinwire.compress`: every rank has each size-th sample."""
+    ddp, epoch = DDP(tiny("bert", dropout=0.0)), Sentences(EPOCH).ids[rank::size].contiguous()
+    ids = 2 * epoch.split(BATCH)
+    handle = tw.compress(ddp, RECIPE)
+    optimizer = torch.optim.AdamW(ddp.parameters(), 0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        first, second = ids[ACCUMULATE * step : ACCUMULATE * (step + 1)]
+        with ddp.no_sync():
+            (ddp(input_ids=first, labels=first).loss / ACCUMULATE).backward()
+        (ddp(input_ids=second, labels=second).loss / ACCUMULATE).backward()
+        torch.nn.utils.clip_grad_norm_(ddp.parameters(), CLIP)
+        optimizer.step()
+    handle.close()
+    return weights(ddp)
+
+
+# What the ranks do.
+
+
+def trains(group, rank, size):
+    with launched(rank, size):
+        folder, model = shared_folder(), module()
+        trainer = fit(folder, STEPS, model)
+        assert trainer.world_size == size
+        same = torch.equal(weights(model), by_hand(rank, size))
+        steps = trainer.strategy.handle.stats()["total"]["steps"]
+        before = weights(model)
+        trainer.fit_loop.epoch_loop.max_steps = 2 * STEPS
+        fit(folder, 0, model, trainer=trainer)
+        further = identical(model) and not torch.equal(before, weights(model))
+        trainer.strategy.handle.close()
+        if rank == 0:
+            shutil.rmtree(folder)
+        return same, steps, further
+
+
+def resumes(group, rank, size):
+    with launched(rank, size):
+        folder = shared_folder()
+        whole, half, again = module(), module(), module()
+        trainers = [fit(folder, STEPS, whole), fit(folder, STEPS // 2, half)]
+        file = folder / "half.ckpt"
+        trainers[1].save_checkpoint(file)
+        trainers.append(fit(folder, STEPS, again, ckpt_path=file))
+        files = sorted(one.name for one in (folder / "half.ckpt.thinwire").iterdir())
+        for trainer in trainers:
+            trainer.strategy.handle.close()
+        torch.distributed.barrier()
+        if rank == 0:
+            trainers[1].strategy.remove_checkpoint(file)
+            left = list(folder.iterdir())
+            shutil.rmtree(folder)
+            assert left == []
+        return torch.equal(weights(whole), weights(again)), files
+
+
+def poisoned(group, rank, size):
+    with launched(rank, size):
+        folder = shared_folder()
+        with pytest.raises(tw.NonFiniteError, match="rank 1"):
+            fit(folder, STEPS, module(poison=rank == 1))
+
+
+def fabric(group, rank, size):
+    """What `fabric.setup` gives back goes to `thinwire.compress` as it is."""
+    from lightning.fabric import Fabric
+
+    with launched(rank, size):
+        folder = shared_folder()
+
+        def start():
+            runner = Fabric(accelerator="cpu", devices=size, strategy="ddp")
+            runner.launch()
+            bare = tiny("gpt2", dropout=0.0)
+            model, optimizer = runner.setup(bare, torch.optim.AdamW(bare.parameters(), 0.01))
+            return runner, model, optimizer, tw.compress(model, RECIPE)
+
+        def train(runner, model, optimizer, steps):
+            for step in steps:
+                ids = Sentences(64).ids[2 * (size * step + rank) :][:2]
+                for turn in range(ACCUMULATE):
+                    with runner.no_backward_sync(model, enabled=turn < ACCUMULATE - 1):
+                        runner.backward(model(input_ids=ids, labels=ids).loss)
+                runner.clip_gradients(model, optimizer, max_norm=CLIP)
+                optimizer.step()
+                optimizer.zero_grad()
+
+        *whole, one = start()
+        train(*whole, range(4))
+        *half, two = start()
+        train(*half, range(2))
+        rank_files.save(folder, [two])
+        *again, three = start()
+        torch.distributed.barrier()
+        again[1].load_state_dict(half[1].state_dict())
+        again[2].load_state_dict(half[2].state_dict())
+        rank_files.load(folder, [three])
+        train(*again, range(2, 4))
+        for handle in (one, two, three):
+            handle.close()
+        if rank == 0:
+            shutil.rmtree(folder)
+        return torch.equal(weights(whole[1]), weights(again[1])), one.stats()["total"]["steps"]
+
+
+# The tests.
+
+
+def test_the_bits_are_those_of_ddp_with_accumulation_and_clipping_and_again(frameworks):
+    assert frameworks.run(trains, 2) == [(True, STEPS, True)] * 2
+
+
+def test_resume_from_a_checkpoint_is_bit_for_bit(frameworks):
+    files = ["thinwire-0-of-2.pt", "thinwire-1-of-2.pt"]
+    assert frameworks.run(resumes, 2) == [(True, files)] * 2
+
+
+def test_nan_raises_on_every_rank(frameworks):
+    frameworks.run(poisoned, 2)
+
+
+def test_fabric_accumulates_clips_and_resumes(frameworks):
+    assert frameworks.run(fabric, 2) == [(True, 4)] * 2
