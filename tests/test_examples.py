@@ -14,6 +14,7 @@ SAYS = {
     "auto.py": "step  80  loss",
     "checkpoint.py": "equals the one that never stopped: True",
     "ddp.py": "dense would have sent",
+    "elastic.py": "2 ranks saved step 100",
     "embedding.py": "dense would have sent",
     "outer.py": "the nodes met 8 times in 120 steps",
     "without_ddp.py": "step 40  loss",
