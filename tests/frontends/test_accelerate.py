@@ -127,7 +127,7 @@ def loaded_by_three(group, rank, size, folder):
 
 def poisoned(group, rank, size):
     with launched(rank, size):
-        accelerator, compression, model, optimizer = accelerated()
+        accelerator, compression, model, _ = accelerated()
         for step in range(ACCUMULATE):
             with accelerator.accumulate(model):
                 loss = model(**batch(rank, step)).loss

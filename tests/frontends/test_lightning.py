@@ -38,7 +38,7 @@ def module(poison=False):
     return Bert()
 
 
-def fit(folder, steps, model, ckpt_path=None, trainer=None):
+def fit(folder, epochs, model, ckpt_path=None, trainer=None):
     """A user's script."""
     import lightning
 
@@ -49,7 +49,7 @@ def fit(folder, steps, model, ckpt_path=None, trainer=None):
         accelerator="cpu",
         devices=torch.distributed.get_world_size(),
         strategy=ThinwireStrategy(RECIPE),  # the one line
-        max_steps=steps,
+        max_epochs=epochs,
         accumulate_grad_batches=ACCUMULATE,
         gradient_clip_val=CLIP,
         default_root_dir=folder,
@@ -89,13 +89,13 @@ def by_hand(rank, size):
 def trains(group, rank, size):
     with launched(rank, size):
         folder, model = shared_folder(), module()
-        trainer = fit(folder, STEPS, model)
+        trainer = fit(folder, 2, model)
         assert trainer.world_size == size
         same = torch.equal(weights(model), by_hand(rank, size))
         steps = trainer.strategy.handle.stats()["total"]["steps"]
         before = weights(model)
-        trainer.fit_loop.epoch_loop.max_steps = 2 * STEPS
-        fit(folder, 0, model, trainer=trainer)
+        trainer.fit_loop.max_epochs = 3
+        fit(folder, 3, model, trainer=trainer)
         further = identical(model) and not torch.equal(before, weights(model))
         trainer.strategy.handle.close()
         if rank == 0:
@@ -107,10 +107,10 @@ def resumes(group, rank, size):
     with launched(rank, size):
         folder = shared_folder()
         whole, half, again = module(), module(), module()
-        trainers = [fit(folder, STEPS, whole), fit(folder, STEPS // 2, half)]
+        trainers = [fit(folder, 2, whole), fit(folder, 1, half)]
         file = folder / "half.ckpt"
         trainers[1].save_checkpoint(file)
-        trainers.append(fit(folder, STEPS, again, ckpt_path=file))
+        trainers.append(fit(folder, 2, again, ckpt_path=file))
         files = sorted(one.name for one in (folder / "half.ckpt.thinwire").iterdir())
         for trainer in trainers:
             trainer.strategy.handle.close()
@@ -127,7 +127,7 @@ def poisoned(group, rank, size):
     with launched(rank, size):
         folder = shared_folder()
         with pytest.raises(tw.NonFiniteError, match="rank 1"):
-            fit(folder, STEPS, module(poison=rank == 1))
+            fit(folder, 1, module(poison=rank == 1))
 
 
 def fabric(group, rank, size):

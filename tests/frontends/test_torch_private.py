@@ -3,11 +3,21 @@
 A failure here says that PyTorch has moved something: mend `frontends/torch_private.py` alone.
 """
 
+import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed._composable.replicate import replicate
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from thinwire.frontends.torch_private import composed_by, has_hook
+from thinwire.frontends.torch_private import (
+    ShardedModule,
+    after_backward,
+    backward_pass,
+    composed_by,
+    has_hook,
+)
 
 
 def hooks_of_ddp(group, rank, size):
@@ -15,6 +25,47 @@ def hooks_of_ddp(group, rank, size):
     before = has_hook(ddp)
     ddp.register_comm_hook(None, lambda state, bucket: None)
     return before, has_hook(ddp)
+
+
+def places_of_shards(group, rank, size):
+    """9 rows on two ranks: 5 and 4, padded to 5; the bias of 9 alike."""
+    mesh = init_device_mesh("cpu", (1, size), mesh_dim_names=("replicas", "shards"))
+    module = ShardedModule(fully_shard(nn.Linear(3, 9), mesh=mesh))
+    shards = [(shard.name, shard.offset, tuple(shard.shape)) for shard in module.shards()]
+    native = module.replicate_group is not None
+    module.leave_replicas_alone()
+    groups = dist.get_world_size(module.shard_group), module.replicate_group
+    return shards, native, groups, module.has_hook, module.is_offloaded
+
+
+def numbers_of_passes(group, rank, size):
+    """Each backward pass has its own number, and callbacks come when it is over."""
+    x, seen = torch.ones(2, requires_grad=True), []
+    outside = backward_pass()
+
+    def look(grad):
+        number = backward_pass()
+        after_backward(lambda: seen.append(("over", number)))
+        seen.append(("under way", number))
+
+    for _ in range(2):
+        y = x * 2
+        y.register_hook(look)
+        y.sum().backward()
+    words, numbers = zip(*seen, strict=True)
+    return words, numbers[0] == numbers[1] != numbers[2] == numbers[3], outside in numbers
+
+
+def test_a_sharded_module_tells_where_its_shards_are(cluster):
+    rows = [5, 4]
+    for rank, told in enumerate(cluster.run(places_of_shards, 2)):
+        shards = [("weight", 0, (rows[rank], 3)), ("bias", 15, (rows[rank],))]
+        assert told == (shards, True, (2, None), False, False)
+
+
+def test_backward_passes_are_told_apart(cluster):
+    words = ("under way", "over") * 2
+    assert cluster.run(numbers_of_passes, 1) == [(words, True, False)]
 
 
 def test_a_ddp_model_tells_of_its_hook(cluster):

@@ -198,11 +198,12 @@ class BackwardPass:
         if self._at_once:
             return []  # they agreed before the step
         found, self._runner.found_bad = self._runner.found_bad, False
+        sharded = self._sync.everyone is not self._sync.comm  # others see nothing of these sums
         if found:
             self._bad += self._sync.roster.take_bad()
-        elif self._all_steady or (self._all_plain and not self._any_marked()):
+        elif not sharded and (self._all_steady or (self._all_plain and not self._any_marked())):
             return []
-        return self._sync.comm.agree("the step", "end", flag=bool(self._bad))
+        return self._sync.everyone.agree("the step", "end", flag=bool(self._bad))
 
     def _any_marked(self) -> bool:
         return any(bool(mark.isnan()) for mark in self._marks)

@@ -55,6 +55,9 @@ class Synchronizer:
 
     Every synchronizer has process groups of its own, unless it shares a communicator (`comm`) that
     the caller made, and closes: their steps must not overlap then.
+
+    `mesh`: all ranks that train one model, where `group` has only those with the same shard of it;
+    NaN or Inf on any of them then counts for all. It is closed with the synchronizer.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Synchronizer:
         comm: GroupCommunicator | None = None,
         truth: int = 0,
         audit: int = 0,
+        mesh: GroupCommunicator | None = None,
     ) -> None:
         check_choice("nonfinite", nonfinite, get_args(NonFinite))
         self.pipeline = cookbook.recipe(recipe)
@@ -84,12 +88,13 @@ class Synchronizer:
         if comm is None:
             check_initialized()
         self.comm = comm or GroupCommunicator(group, timeout)
+        self.everyone = mesh or self.comm
         self._node_size = ranks_per_node
         self.scale = 0.0  # of the loss, which what waits is in; 0: nobody said
         self.buckets: list[list[str]] = []  # as gradients came together in the last backward pass
         settings = f"{self.pipeline!r}, seed={seed}, node_size={ranks_per_node}, {nonfinite=}"
         settings += f", {truth=}, {audit=}, thinwire {VERSION}"
-        self.comm.agree("the recipe or the seed", settings)
+        self.everyone.agree("the recipe or the seed", settings)
         flat = ranks_per_node == 1 or self.comm.size == 1
         nodes = None if flat else Nodes(group, ranks_per_node, timeout, self.comm.traffic)
         self.truth, self.audit = Truth(self.comm, truth), Audit(self.comm, audit)
@@ -215,5 +220,7 @@ class Synchronizer:
         """End the worker and let go of the process groups that are its own."""
         self.closed = True
         self.runner.close()
+        if self.everyone is not self.comm:
+            self.everyone.close()
         if self._owns_comm:
             self.comm.close()

@@ -5,14 +5,17 @@ from datetime import timedelta
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire import cookbook
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
+from thinwire.errors import RecipeError
 from thinwire.frontends.ddp import DDPHandle, named, without_hook
-from thinwire.frontends.handle import Handle, checked, default_policy
+from thinwire.frontends.fsdp import compress_sharded, is_sharded
+from thinwire.frontends.handle import Handle, checked, default_policy, trained
 from thinwire.frontends.torch_private import composed_by
 from thinwire.pipeline import Pipeline
 
@@ -28,23 +31,39 @@ def compress(
     timeout: timedelta | None = None,
     truth: int = 0,
     audit: int = 0,
+    replicas: dist.ProcessGroup | None = None,
 ) -> Handle:
-    """Exchange the gradients of a DDP model by a recipe, from the next backward pass on.
+    """Exchange the gradients of a model by a recipe, from the next backward pass on.
 
-    Call it on every rank, after wrapping the model and before training. DDP takes one hook
-    for life.
+    Call it on every rank, after wrapping the model by `DistributedDataParallel` or `fully_shard`
+    and before training. A model takes one hook for life.
+
+    Of a model that `fully_shard` has sharded, gradients are reduced over the shards by FSDP as
+    ever, and over the replicas by the recipe: those of a 2-D mesh, or, on a 1-D mesh, `replicas`,
+    the ranks that hold the same shard.
 
     With a `GradScaler` pass it as `grad_scaler`: what waits in the residuals follows changes of
     the loss scale, and an overflow step leaves all state as it was (`nonfinite="propagate"`,
     which is then the default; otherwise NaN and Inf raise). `node_size`, `timeout`,
     `truth` and `audit` are as in `Synchronizer`.
     """
+    inner, pipeline = unwrapped(model), cookbook.recipe(recipe)
+    nonfinite = nonfinite or default_policy(grad_scaler)
+    if is_sharded(inner):
+        if node_size != 1:
+            raise RecipeError(f"node_size={node_size}: of a sharded model replicas have no nodes")
+        checked(pipeline, trained(inner), grad_scaler)
+        common: dict[str, Any] = {"nonfinite": nonfinite, "timeout": timeout}
+        common |= {"truth": truth, "audit": audit}
+        return compress_sharded(inner, pipeline, replicas, seed, grad_scaler, common)
+    if replicas is not None:
+        raise RecipeError("replicas= is for models that fully_shard has sharded")
     ddp = without_hook(ddp_of(model, "compress"))
     sync = Synchronizer(
-        checked(cookbook.recipe(recipe), named(ddp), grad_scaler),
+        checked(pipeline, named(ddp), grad_scaler),
         ddp.process_group,
         seed,
-        nonfinite=nonfinite or default_policy(grad_scaler),
+        nonfinite=nonfinite,
         node_size=node_size,
         timeout=timeout,
         truth=truth,

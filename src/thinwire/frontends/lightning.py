@@ -40,7 +40,7 @@ class ThinwireStrategy(DDPStrategy):
         if self.handle is not None:
             self.handle.close()
         scaler = getattr(self.precision_plugin, "scaler", None)
-        settings = {"grad_scaler": scaler} | self._compress_settings
+        settings: dict[str, Any] = {"grad_scaler": scaler} | self._compress_settings
         self.handle = compress(self.model, self._recipe, **settings)
 
     def save_checkpoint(

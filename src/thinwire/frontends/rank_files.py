@@ -1,4 +1,4 @@
-"""One file a rank beside a checkpoint: what waits on a rank is its own, and only it can write it."""
+"""One file a rank beside a checkpoint: what waits on a rank is known to it alone."""
 
 import warnings
 from collections.abc import Sequence

@@ -1,0 +1,237 @@
+"""FSDP2: the recipe averages the replicas; `dense` is native HSDP, bit for bit."""
+
+import pytest
+import torch
+import torch._dynamo  # the first optimiser would import it, while other ranks wait
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+import thinwire as tw
+
+SPARSE = tw.recipe("topk", density=0.1, bypass=20)
+OK_TOPK = tw.recipe(SPARSE, collective="ok-topk")
+REPLICAS, SHARDS = 2, 2
+
+
+class Net(nn.Module):
+    """Uneven shards: 13 rows for two ranks; `spare` is never used, `frozen` not trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(20, 13), nn.Linear(13, 30), nn.Linear(30, 5))
+        self.spare = nn.Linear(3, 3)
+        self.frozen = nn.Parameter(torch.ones(4), requires_grad=False)
+
+    def forward(self, x):
+        return self.layers(x).square() * self.frozen.sum()
+
+
+def mesh():
+    return init_device_mesh("cpu", (REPLICAS, SHARDS), mesh_dim_names=("replicas", "shards"))
+
+
+def sharded(on, **options):
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(0)
+        model = Net()
+    for layer in model.layers:
+        fully_shard(layer, mesh=on, **options)
+    return fully_shard(model, mesh=on, **options)
+
+
+def compressed(dims, recipe, **options):
+    """On a 2-D mesh, or on its shards alone with the replicas as a group."""
+    both = mesh()
+    if dims == 2:
+        model = sharded(both, **options)
+        return model, tw.compress(model, recipe)
+    model = sharded(both["shards"], **options)
+    return model, tw.compress(model, recipe, replicas=both["replicas"].get_group())
+
+
+def loss_of(model, rank, step):
+    draw = torch.Generator().manual_seed(100 * step + rank)
+    return model(torch.randn(4, 20, generator=draw)).mean()
+
+
+def train(model, rank, steps, accumulate=1, zero=True, clip=False):
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    for step in steps:
+        for turn in range(accumulate):
+            last = turn == accumulate - 1
+            model.set_requires_gradient_sync(last or not zero)
+            loss_of(model, rank, 10 * step + turn).backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        optimizer.zero_grad()
+    return optimizer
+
+
+def own(model):
+    return torch.cat([p.to_local().detach().reshape(-1) for p in model.parameters()])
+
+
+def replicas_agree(model):
+    group, mine = mesh()["replicas"].get_group(), own(model)
+    others = [torch.empty_like(mine) for _ in range(REPLICAS)]
+    dist.all_gather(others, mine, group=group)
+    return torch.equal(*others)
+
+
+# What the ranks do.
+
+
+def beside_native(group, rank, size, dims, settings):
+    precision = settings.pop("precision", None)
+    options = {} if precision is None else {"mp_policy": MixedPrecisionPolicy(**precision)}
+    model, handle = compressed(dims, "dense", **options)
+    native = sharded(mesh(), **options)
+    train(model, rank, range(3), **settings)
+    train(native, rank, range(3), **settings)
+    same = torch.equal(own(model), own(native))
+    handle.close()
+    return same
+
+
+def sparse(group, rank, size, dims, recipe):
+    """Per shard: Σ replicas (gradient + old residual) = R · update + Σ replicas new residual."""
+    model, handle = compressed(dims, recipe)
+    twin = sharded(mesh()["shards"])  # its gradients are means over the shards alone
+    replicas = mesh()["replicas"].get_group()
+    gaps, before = [], {}
+    for step in range(3):
+        with torch.no_grad():
+            for p, q in zip(twin.parameters(), model.parameters(), strict=True):
+                p.to_local().copy_(q.to_local())
+        for one in (model, twin):
+            one.zero_grad()
+            loss_of(one, rank, step).backward()
+        after = handle.state_dict()["replica"]["tensors"]
+        for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+            if q.grad is None or p.grad is None:
+                continue
+            rest = q.grad.to_local().reshape(-1).double()
+            rest += before.get(name, {}).get("feedback/residual", 0.0)
+            rest -= after[name].get("feedback/residual", 0.0)
+            dist.all_reduce(rest, group=replicas)
+            update = REPLICAS * p.grad.to_local().reshape(-1)
+            gaps.append(float((rest - update).abs().max()) if len(update) else 0.0)
+        before = {n: {k: v.clone() for k, v in s.items()} for n, s in after.items()}
+        torch.optim.SGD(model.parameters(), 0.1).step()
+    agree = replicas_agree(model)
+    handle.close()
+    return max(gaps), agree, any("feedback/residual" in s for s in before.values())
+
+
+def poison(module, inputs, output):
+    """NaN in the gradient of the first row of the weight, which the first shard has."""
+    output.register_hook(lambda grad: grad.index_fill(1, torch.tensor(0), torch.nan))
+
+
+def poisoned(group, rank, size, recipe, policy):
+    """NaN reaches rank 2 from rank 3 with the reduce-scatter; ranks 1 and 3 see nothing of it."""
+    both = mesh()
+    model = sharded(both["shards"])
+    replicas = both["replicas"].get_group()
+    handle = tw.compress(model, recipe, replicas=replicas, nonfinite=policy)
+    train(model, rank, range(1))
+    if rank == 3:
+        model.layers[0].register_forward_hook(poison)
+    if policy == "raise":
+        with pytest.raises(tw.NonFiniteError, match="gradients of rank 2"):
+            loss_of(model, rank, 1).backward()
+        told = True
+    else:
+        loss_of(model, rank, 1).backward()
+        told = not any(p.grad.to_local().any() for p in model.parameters() if p.grad is not None)
+    handle.close()
+    return told
+
+
+def resumed(group, rank, size):
+    model, one = compressed(2, SPARSE)
+    train(model, rank, range(2))
+    saved, weights = one.state_dict(), own(model)
+    train(model, rank, range(2, 4))
+    again, two = compressed(2, SPARSE)
+    start = 0
+    with torch.no_grad():
+        for p in again.parameters():
+            local = p.to_local()
+            local.copy_(weights[start : start + local.numel()].view(local.shape))
+            start += local.numel()
+    two.load_state_dict(saved)
+    train(again, rank, range(2, 4))
+    with pytest.raises(tw.StateError, match=f"is of shard {1 - rank % 2}"):
+        two.load_state_dict(saved | {"shard": 1 - rank % 2})
+    with pytest.raises(tw.StateError, match="of 4 shards and this mesh has 2"):
+        two.load_state_dict(saved | {"shards": 4})
+    places = saved["shard"], saved["replica"]["rank"]
+    one.close()
+    two.close()
+    return torch.equal(own(model), own(again)), places
+
+
+def refused(group, rank, size):
+    both = mesh()
+    model = sharded(both["shards"])
+    with pytest.raises(tw.RecipeError, match="pass replicas="):
+        tw.compress(model, "dense")
+    with pytest.raises(tw.RecipeError, match="have no nodes"):
+        tw.compress(model, "dense", node_size=2)
+    handle = tw.compress(model, "dense", replicas=both["replicas"].get_group())
+    with pytest.raises(tw.RecipeError, match="all-reduce hook already"):
+        tw.compress(model, "dense", replicas=both["replicas"].get_group())
+    handle.close()
+    with pytest.raises(tw.ClosedError, match="shard the module anew"):
+        loss_of(model, rank, 0).backward()
+    inner = Net()
+    fully_shard(inner.layers[0], mesh=both)
+    with pytest.raises(tw.RecipeError, match="on the whole model last"):
+        tw.compress(inner, "dense")
+
+
+# The tests.
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"accumulate": 2, "clip": True},
+        {"accumulate": 2, "zero": False},
+        {"precision": {"reduce_dtype": torch.bfloat16}},
+    ],
+    ids=["plain", "accumulates-and-clips", "added-to-gradients", "reduced-in-bf16"],
+)
+def test_dense_is_native_hsdp_bit_for_bit(cluster, dims, settings):
+    assert cluster.run(beside_native, REPLICAS * SHARDS, dims, settings) == [True] * 4
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize(
+    "recipe", [SPARSE, tw.recipe(SPARSE, collective="ok-topk")], ids=["topk", "ok-topk"]
+)
+def test_nothing_is_lost_and_replicas_stay_the_same(cluster, dims, recipe):
+    for gap, agree, keeps in cluster.run(sparse, 4, dims, recipe):
+        assert gap < 1e-5
+        assert agree and keeps
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip"])
+@pytest.mark.parametrize("recipe", ["dense", SPARSE], ids=["dense", "topk"])
+def test_nan_on_one_shard_counts_on_the_whole_mesh(cluster, recipe, policy):
+    assert cluster.run(poisoned, 4, recipe, policy) == [True] * 4
+
+
+def test_a_state_knows_its_place_in_the_mesh_and_resumes_bit_for_bit(cluster):
+    places = [(shard, replica) for replica in range(REPLICAS) for shard in range(SHARDS)]
+    assert cluster.run(resumed, 4) == [(True, place) for place in places]
+
+
+def test_what_does_not_fit_is_refused_first(cluster):
+    cluster.run(refused, 4)
