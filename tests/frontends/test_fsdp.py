@@ -151,6 +151,19 @@ def poisoned(group, rank, size, recipe, policy):
     return told
 
 
+def broken_off(group, rank, size):
+    """What breaks off between two replicas is heard of by the ranks of the other shard too."""
+    model, handle = compressed(2, "dense")
+    train(model, rank, range(1))
+
+    def fail(tensor):
+        raise MemoryError("no room for an exchange")
+
+    if rank == 3:
+        handle.synchronizer.comm.start_all_reduce = fail
+    loss_of(model, rank, 1).backward()
+
+
 def resumed(group, rank, size):
     model, one = compressed(2, SPARSE)
     train(model, rank, range(2))
@@ -226,6 +239,12 @@ def test_nothing_is_lost_and_replicas_stay_the_same(cluster, dims, recipe):
 @pytest.mark.parametrize("recipe", ["dense", SPARSE], ids=["dense", "topk"])
 def test_nan_on_one_shard_counts_on_the_whole_mesh(cluster, recipe, policy):
     assert cluster.run(poisoned, 4, recipe, policy) == [True] * 4
+
+
+def test_a_step_that_breaks_off_ends_on_the_whole_mesh(cluster):
+    told = [(o.name, o.text) for o in cluster.outcomes(broken_off, 4)]
+    assert told[3] == ("MemoryError", "no room for an exchange")
+    assert [name for name, _ in told[:3]] == ["ExchangeError"] * 3
 
 
 def test_a_state_knows_its_place_in_the_mesh_and_resumes_bit_for_bit(cluster):

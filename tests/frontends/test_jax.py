@@ -98,6 +98,6 @@ def test_numpy_arrays_share_their_memory_with_selections_and_codecs():
     sync = tw.Synchronizer(SPARSE)
     sync.average("w", torch.from_numpy(array))
     assert array.tolist() == [0, 0, 0, 0, 0, 0, 6, 7]
-    pipeline = tw.recipe("topk(0.25) | rice+bf16 | allgather | none")
+    pipeline = tw.recipe("topk(0.25) | raw+bf16 | allgather | none")
     total = tw.sparse_all_reduce(torch.from_numpy(np.array([1.0, -4.0, 2.0, 3.0])), pipeline)
     assert total.numpy().tolist() == [0, -4, 0, 0]

@@ -109,6 +109,7 @@ class BackwardPass:
         self._sync.truth.forget()
         if self._sent:
             self._runner.give_up(why)
+            self._sync.everyone.give_up(why)
         try:
             with suppress(ExchangeError):
                 self._runner.finish()  # nothing may stay under way
