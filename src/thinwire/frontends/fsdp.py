@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from thinwire.comm import GroupCommunicator
 from thinwire.engine.backward import BackwardPass
-from thinwire.engine.checkpoint import Saved
+from thinwire.engine.saved import Saved
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import ClosedError, RecipeError, StateError
 from thinwire.frontends.handle import Handle, plain, trained
