@@ -1,35 +1,49 @@
 """`thinwire doctor`: is this cluster and this model worth compressing?"""
 
 import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+import torch
+from typer import Argument, Option
 
 from thinwire.cli.console import plain_console
 from thinwire.cli.options import JsonPath, with_option_groups
 from thinwire.cli.parse import split
 from thinwire.cli.plan import show_steps
-from thinwire.cli.plan_options import GBPS_HELP, PLAIN_WIDTH, ClusterOptions, Compute, ModelName
+from thinwire.cli.plan_options import GBPS_HELP, PLAIN_WIDTH, ClusterOptions, Compute
 from thinwire.cost.calibration import Calibration
 from thinwire.cost.network import Link, Network
 from thinwire.cost.predict import Prediction
+from thinwire.errors import ThinwireError
+from thinwire.pipeline import Pipeline
 from thinwire.plan.local import local_plans, local_verdict
 from thinwire.plan.measure import (
     backend_of,
+    calibrate_group,
     chosen_device,
     device_costs,
     measure_on_loopback,
     measure_under_torchrun,
 )
-from thinwire.plan.models import find_model
+from thinwire.plan.models import Model, find_model
+from thinwire.plan.observe import Observed, observe
 from thinwire.plan.steps import predictions, step_rows
-from thinwire.plan.verdict import diagnose, link_below
+from thinwire.plan.verdict import Verdict, diagnose, link_below
 from thinwire.results.file import ResultFile, Row
+
+STEPS = 30  # of a user's script
+Given = Annotated[
+    list[str] | None,
+    Argument(help="A known model, or your own, module:function; or after -- a script of yours."),
+]
 
 
 @with_option_groups
 def doctor(
-    model: ModelName = "resnet50",
+    model: Given = None,
     *,
     workers: Annotated[
         int, Option(min=2, help="Ranks in all; under torchrun those there are.")
@@ -38,6 +52,7 @@ def doctor(
     cluster: ClusterOptions,
     compute: Compute = None,
     device: Annotated[str, Option(help="Where gradients are: auto, cpu, cuda.")] = "auto",
+    steps: Annotated[int, Option(min=10, help="Steps of a script to look at.")] = STEPS,
     refresh: Annotated[bool, Option("--refresh", help="Measure everything anew.")] = False,
     json_path: JsonPath = None,
 ) -> None:
@@ -46,31 +61,80 @@ def doctor(
     Under torchrun, or in thinwire lab, it measures the cluster. With --gbps the network is taken
     as given. Alone it measures processes on this machine, over the loopback. Gradients on GPUs
     travel by NCCL.
+
+    thinwire doctor -- train.py --epochs 1 runs some steps of your own DDP script as it is, and
+    looks at them; it starts the workers itself where torchrun has not.
     """
-    chosen = chosen_device(device)
-    planned, recipes = find_model(model).taking(compute), cluster.pipelines()
     launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
     workers = int(os.environ["WORLD_SIZE"]) if launched else workers
     speaks = not launched or os.environ["RANK"] == "0"  # one for all: their numbers are the same
     cluster.check_workers(workers)
-    results = ResultFile(json_path if speaks else None)
+    recipes = cluster.pipelines()
     case = {
         "recipes": split(cluster.recipes),
         "density": cluster.density,
         "node_size": cluster.node_size,
         "refresh": refresh,
     }
-    if gbps is not None:
+
+    def given(chosen: torch.device) -> Calibration:
+        assert gbps is not None
         network = cluster.network(Link.of(gbps, cluster.latency), backend_of(chosen))
-        costs = device_costs(recipes.values(), chosen, refresh)
-        measured, where = Calibration(network, costs), "a network as given"
+        return Calibration(network, device_costs(recipes.values(), chosen, refresh))
+
+    def say(planned: Model, measured: Calibration, where: str, seen: str = "") -> None:
+        if speaks:
+            title = f"{planned.name} on {workers} workers: {where} ({measured.network})"
+            results = ResultFile(json_path)
+            _diagnosed(planned, workers, recipes, measured, results, title, seen)
+
+    target, *arguments = model or ["resnet50"]
+    if target.endswith(".py"):
+        if not launched:
+            _launch(workers)
+
+        def look(found: Observed) -> None:
+            on = found.device
+            measured = calibrate_group(case, on) if gbps is None else given(on)
+            say(found.model.taking(compute), measured, _where(gbps, True), str(found))
+
+        observe(Path(target), arguments, steps, look)
+        return
+    if arguments:
+        raise ThinwireError(f"{target!r} takes no arguments; a script of yours ends in .py")
+    chosen, planned = chosen_device(device), find_model(target).taking(compute)
+    if gbps is not None:
+        measured = given(chosen)
     elif launched:
-        measured, where = measure_under_torchrun(case, chosen), "this cluster, measured"
+        measured = measure_under_torchrun(case, chosen)
     else:
         measured = measure_on_loopback(case, workers, chosen)
-        where = "this machine alone, over its loopback"
-    if not speaks:
-        return
+    say(planned, measured, _where(gbps, launched))
+
+
+def _where(gbps: float | None, launched: bool) -> str:
+    if gbps is not None:
+        return "a network as given"
+    return "this cluster, measured" if launched else "this machine alone, over its loopback"
+
+
+def _launch(workers: int) -> None:
+    """Begin anew as the ranks of torchrun on this machine; does not come back."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    doctor = ["-m", "thinwire.cli.app", *sys.argv[1:]]
+    os.execv(sys.executable, [*torchrun, "--nproc-per-node", str(workers), *doctor])
+
+
+def _diagnosed(
+    planned: Model,
+    workers: int,
+    recipes: Mapping[str, Pipeline],
+    measured: Calibration,
+    results: ResultFile,
+    title: str,
+    seen: str,
+) -> None:
+    """The table, the verdict, and what to do; also into the results."""
 
     def steps_over(network: Network) -> dict[str, Prediction]:
         return predictions(recipes, planned, workers, network, measured.costs)
@@ -86,14 +150,26 @@ def doctor(
         "best": next(iter(steps)),
         "best_by_quality": verdict.best,
         "pays_below_gbps": below,
+        "observed": seen,
     }
     plans = local_plans(planned, workers, measured.network, None) if planned.compute else []
     local = local_verdict(steps, plans) if plans else ""
     summary |= {"local_steps": local, "every": {plan.name: plan.every for plan in plans}}
     results.add([*rows, summary | measured.to_dict()])
     console = plain_console(PLAIN_WIDTH)
-    title = f"{planned.name} on {workers} workers: {where} ({measured.network})"
     show_steps(console, title, rows)
-    console.print(verdict.text)
-    if local:
-        console.print(local)
+    for line in filter(None, (seen, verdict.text, local, _to_add(verdict))):
+        console.print(line, markup=False)
+
+
+def _to_add(verdict: Verdict) -> str:
+    """The one line, where it is worth one."""
+    if verdict.answer == "no":
+        return ""
+    tier = {"yes": "near", "at a price": "fast"}[verdict.answer]
+    named = verdict.best["near" if tier == "near" else "fast"]
+    auto = "auto" if tier == "near" else "auto(quality='fast')"
+    return (
+        f'Add one line after DistributedDataParallel: thinwire.compress(ddp, "{named}"); or '
+        f'"{auto}", which tries on your own steps.'
+    )

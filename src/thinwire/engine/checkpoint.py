@@ -181,7 +181,7 @@ def _check_model(forms: Mapping[str, Any], reader: Reader) -> None:
                 if names
             )
         )
-    for name in known.keys() & forms.keys():
+    for name in sorted(known.keys() & forms.keys()):
         if list(forms[name]) != list(known[name]):
             raise StateError(f"{name!r} was saved as {forms[name]} and is {known[name]} here")
 

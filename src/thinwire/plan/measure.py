@@ -51,7 +51,7 @@ def measure_under_torchrun(case: Case, device: torch.device) -> Calibration:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        return _calibrate_group(case, device)
+        return calibrate_group(case, device)
     finally:
         dist.destroy_process_group()
 
@@ -68,10 +68,10 @@ def measure_on_loopback(case: Case, workers: int, device: torch.device) -> Calib
 def measure(case: Case, rank: int, report_step: Callable[[], None]) -> dict[str, Any]:
     """What each of these processes runs, as a rank of `lab.ranks`."""
     device = torch.device(case["device"])
-    return {"calibration": _calibrate_group(case, device).to_dict()}
+    return {"calibration": calibrate_group(case, device).to_dict()}
 
 
-def _calibrate_group(case: Case, device: torch.device) -> Calibration:
+def calibrate_group(case: Case, device: torch.device) -> Calibration:
     """Network and devices of the default process group."""
     comm, node_size = GroupCommunicator(), case["node_size"]
     nodes = Nodes(None, node_size, None, Traffic()) if node_size > 1 else None
