@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup system demo test test-gpu soak-gpu fuzz quick examples lint docs bench bench-converge bench-gpu bench-converge-gpu clean
+.PHONY: setup system demo test test-gpu soak soak-gpu fuzz quick examples lint docs bench bench-converge bench-gpu bench-converge-gpu clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,12 @@ test-gpu:
 SOAK_LOG ?= docs/results/soak-gpu.log
 soak-gpu:
 	PYTHONPATH=src:tests $(PYTHON) -m gpu.soak --log $(SOAK_LOG)
+
+# Random faults over random recipes, and the seed to have them again; MINUTES of it. FLAT=100000: so many small steps.
+MINUTES ?= 15
+FLAT ?= 0
+soak: setup
+	PYTHONPATH=tests $(BIN)/python -m support.soak --minutes $(MINUTES) --flat $(FLAT)
 
 # Altered payloads for all decoders, and altered states for the loader: FUZZ of each, some ten minutes on an idle core.
 FUZZ ?= 200000

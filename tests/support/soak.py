@@ -1,0 +1,195 @@
+"""Random faults over random recipes, for as long as it is told:
+
+    make soak        or        PYTHONPATH=src:tests python -m support.soak --minutes 3 --seed 7
+
+Real processes over the loopback. After every fault the state of whoever raised an error must be
+that before the step, bit for bit; those who went through a step have the same update; nobody
+waits much longer than the timeout, and no process is left. Ends with a table, and with 1 if any of
+it did not hold. `--flat 100000` instead takes so many small steps and prints what grew meanwhile.
+"""
+
+import argparse
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import thinwire as tw
+from support.cluster import Cluster, ClusterError, Outcome, Returned
+from support.contracts import broken
+from support.contracts.cases import Case, Layer, digest, everything, state_digest
+
+LAYERS = (Layer((900,)), Layer((30, 20), "bfloat16", "transposed"), Layer((40,)))
+TIMEOUT = timedelta(seconds=6)
+COLUMNS = ("injected", "survived", "mass lost", "replicas diverged", "hangs", "processes left")
+SIGNALS = {"kill -9": signal.SIGKILL, "stop": signal.SIGSTOP}
+BACKWARD = {"NaN in a backward pass": "nan", "exception in a backward pass": "raise"}
+FAULTS = (*SIGNALS, "hang up", *BACKWARD, "hang up in a backward pass")
+LATE_S = 4.0  # beyond the timeout: the machine may be busy
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a rank went through until a peer was gone."""
+
+    raised: str
+    state_kept: bool
+    waited_s: float
+    updates: tuple[str, ...]
+
+
+def live(group: Any, rank: int, size: int, case: Case, victim: int, fault: str, at: float) -> Life:
+    """Steps until an error; the victim sends itself the signal at some moment of them."""
+    sync = tw.Synchronizer(case.pipeline(), group, seed=case.seed, timeout=TIMEOUT)
+    updates: list[str] = []
+    for step in range(10**6):
+        if step == 2 and rank == victim:  # by now everything is compiled
+            threading.Timer(at, os.kill, (os.getpid(), SIGNALS[fault])).start()
+        before, grads = state_digest(sync), case.gradients(step, rank, size)
+        began = time.monotonic()
+        try:
+            updates.append(digest(*sync.average_all(grads).values()))
+        except tw.ThinwireError as error:
+            waited = time.monotonic() - began
+            kept = state_digest(sync) == before
+            return Life(f"{type(error).__name__}: {error}", kept, waited, tuple(updates))
+    raise AssertionError("nothing happened")
+
+
+class Soak:
+    """One run: a cluster that is started again after every death, and the table."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.recipes = everything()
+        self.table: dict[str, Counter[str]] = {fault: Counter() for fault in FAULTS}
+        self.cluster = Cluster(4, run_s=90)
+        self.failures: list[str] = []
+
+    def round(self) -> None:
+        fault = self.draw.choice(FAULTS)
+        row, size = self.table[fault], self.draw.randint(2, 4)
+        recipe = self.draw.choice(self.recipes)
+        case = Case(recipe, LAYERS, steps=3, settings={"density": 0.05})
+        victim, at = self.draw.randrange(size), self.draw.uniform(0, 0.4)
+        row["injected"] += 1
+        self.cluster.pids or self.cluster.run(_nothing, 1)  # so that they are known
+        pids = self.cluster.pids
+        try:
+            if fault in SIGNALS:
+                survivors = self.cluster.survivors(live, size, victim, case, victim, fault, at)
+                verdict = self._of_lives(survivors)
+            elif fault == "hang up":
+                verdict = self._of_broken(self.cluster.run(broken.hang_up, size, case, victim))
+            else:
+                how = BACKWARD.get(fault, "hang up")
+                outcomes = self.cluster.run(broken.ddp_breaks, 2, how, "topk(0.05)")
+                verdict = "mass lost" if not all(k and on for _, k, on in outcomes) else ""
+        except ClusterError as error:
+            verdict = "hangs"
+            self.failures.append(str(error))
+        row[verdict or "survived"] += 1
+        if verdict:
+            self.failures.append(f"{fault}, {recipe}, {size} ranks, rank {victim}: {verdict}")
+        if not self.cluster.pids:  # it was closed: all of them must be gone
+            row["processes left"] += sum(map(alive, pids))
+
+    def _of_lives(self, survivors: list[Outcome]) -> str:
+        lives = [o.value for o in survivors if isinstance(o, Returned)]
+        if len(lives) < len(survivors):
+            return "mass lost"  # some raised another error, or died
+        if not all(life.raised.startswith("ExchangeError") and life.state_kept for life in lives):
+            return "mass lost"
+        if any(life.waited_s > TIMEOUT.total_seconds() + LATE_S for life in lives):
+            return "hangs"
+        whole = min(len(life.updates) for life in lives)
+        return "" if len({life.updates[:whole] for life in lives}) == 1 else "replicas diverged"
+
+    def _of_broken(self, ranks: list[broken.Broken]) -> str:
+        kept = all(bool(rank.raised) == rank.state_kept and rank.went_on for rank in ranks)
+        return "" if kept else "mass lost"
+
+    def show(self) -> str:
+        lines = [f"| fault | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
+        total: Counter[str] = Counter()
+        for fault, row in self.table.items():
+            lines.append(f"| {fault} | {' | '.join(str(row[c]) for c in COLUMNS)} |")
+            total += row
+        lines.append(f"| all | {' | '.join(str(total[c]) for c in COLUMNS)} |")
+        return "\n".join(lines)
+
+
+def _nothing(group: Any, rank: int, size: int) -> None:
+    """For a cluster to start."""
+
+
+def alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
+
+
+def flat(group: Any, rank: int, size: int, steps: int, report: int) -> list[dict[str, int]]:
+    """Many small steps; what the process has at each tenth of them."""
+    sync = tw.Synchronizer("ok-topk(0.05)", group, timeout=TIMEOUT)
+    grads = {"a": torch.randn(1500), "b": torch.randn(40)}
+    seen = []
+    for step in range(steps):
+        sync.average_all({name: grad.clone() for name, grad in grads.items()})
+        if (step + 1) % report == 0:
+            gc.collect()
+            seen.append(
+                {
+                    "steps": step + 1,
+                    "RSS KiB": int(Path("/proc/self/statm").read_text().split()[1]) * 4,
+                    "threads": threading.active_count(),
+                    "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+                    "objects": len(gc.get_objects()),
+                }
+            )
+    sync.close()
+    return seen
+
+
+def repeat(action: Callable[[], None], minutes: float) -> None:
+    until = time.monotonic() + 60 * minutes
+    while time.monotonic() < until:
+        action()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m support.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--flat", type=int, help="so many small steps, and no faults")
+    given = parser.parse_args()
+    if given.flat:
+        with Cluster(2, run_s=3600) as cluster:
+            for row in cluster.run(flat, 2, given.flat, max(1, given.flat // 10))[0]:
+                print(row)
+        return 0
+    print(f"seed {given.seed}, {given.minutes:g} minutes", flush=True)
+    soak = Soak(given.seed)
+    try:
+        repeat(soak.round, given.minutes)
+    finally:
+        soak.cluster.close()
+        print(soak.show())
+    for failure in soak.failures:
+        print(failure, file=sys.stderr)
+    left = sum(row["processes left"] for row in soak.table.values())
+    return int(bool(soak.failures or left))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
