@@ -2,6 +2,8 @@
 
 import pytest
 
+from support import soak
+from support.cluster import Cluster
 from support.contracts import broken
 from support.contracts.cases import Case, Layer, everything
 
@@ -19,6 +21,17 @@ def test_a_peer_that_hangs_up(cluster, recipe):
         assert rank.again.startswith("ExchangeError")
         assert rank.went_on
     assert "given up" in ranks[culprit].again
+
+
+@pytest.mark.parametrize("fault", soak.SIGNALS)
+def test_a_peer_that_is_killed_or_stopped(fault):
+    case = Case("ok-topk", LAYERS, steps=3, settings={"density": 0.05})
+    with Cluster(3) as mortal:
+        lives = mortal.survivors(soak.live, 3, 1, case, 1, fault, 0.05)
+    assert len(lives) == 2
+    for life in lives:
+        assert life.value.raised.startswith("ExchangeError")
+        assert life.value.state_kept
 
 
 @pytest.mark.parametrize("recipe", ["topk(0.05)", "dgc(0.05)", "ok-topk(0.05)"])
