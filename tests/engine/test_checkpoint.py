@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 import thinwire as tw
 from thinwire.engine.checkpoint import Reader, Restored, restore
@@ -23,6 +24,7 @@ def saved(rank: int, world: int, **changes: Any) -> dict[str, Any]:
         "step": torch.tensor(4),
         "feedback/residual": torch.full((2,), 10.0**rank),
         "feedback/mean_estimate": torch.full((2,), 6.0),
+        "feedback/common_square": torch.full((2,), 3.0),
         "sparsifier/threshold": torch.tensor(0.5),
     }
     state = {
@@ -52,6 +54,7 @@ def test_at_another_size_residuals_add_up_to_the_same(size: int) -> None:
         assert sum(part["feedback/residual"][0].item() for part in parts) == 111
         for part in parts:  # the same sum, as a mean over another number of ranks
             assert part["feedback/mean_estimate"][0].item() * size == pytest.approx(6 * 3)
+            assert part["feedback/common_square"].tolist() == [3.0, 3.0]
             assert part["sparsifier/threshold"].item() == 0.5
 
 
@@ -183,6 +186,24 @@ def test_ranks_at_different_steps_are_told(cluster: Any) -> None:
     for said in cluster.run(skewed, 2):
         assert "rank 0: a: (600,) torch.float32 torch.strided, step 1" in said
         assert "rank 1: a: (600,) torch.float32 torch.strided, step 6" in said
+
+
+def skewed_under_ddp(group: Any, rank: int, size: int) -> str:
+    ddp = DDP(torch.nn.Linear(60, 60), process_group=group)
+    handle = tw.compress(ddp, "s2", timeout=timedelta(seconds=30))
+    ddp(torch.ones(60)).sum().backward()
+    for unit in handle.synchronizer.roster.units.values():
+        unit.step += 5 * rank
+    try:
+        ddp(torch.ones(60)).sum().backward()
+    except tw.DisagreementError as error:
+        return str(error)
+    return "nobody noticed"
+
+
+def test_ranks_at_different_steps_are_told_under_ddp(cluster: Any) -> None:
+    for said in cluster.run(skewed_under_ddp, 2):
+        assert re.search(r"disagree on the step:\n  rank 0: \d+ steps of units\n  rank 1: ", said)
 
 
 def gathered(group: Any, rank: int, size: int) -> tuple[dict[str, Any], float]:

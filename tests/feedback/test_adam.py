@@ -150,7 +150,7 @@ def test_a_refresh_averages_the_squares_of_the_mean():
             expected = sum(squares) / len(squares)
         else:
             expected = 0.9 * expected + 0.1 * squares[-1]
-        torch.testing.assert_close(state["mean_square"], expected)
+        torch.testing.assert_close(state["common_square"], expected)
     assert len(squares) == 13
     assert not Adam().at(0).wants_mean
 
@@ -181,7 +181,7 @@ def squares_of_three_ranks(group, rank, size):
         grads = [torch.randn(500, generator=draw) for draw in draws]
         expected += (sum(grads) / size).square() / 4
         sync.average("w", grads[rank])
-    squares = sync.state_dict()["tensors"]["w"]["feedback/mean_square"]
+    squares = sync.state_dict()["tensors"]["w"]["feedback/common_square"]
     everyone = sync.comm.all_gather(squares)
     sync.close()
     gap = (squares - expected).abs().max() / expected.mean()

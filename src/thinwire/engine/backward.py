@@ -204,7 +204,9 @@ class BackwardPass:
             self._bad += self._sync.roster.take_bad()
         elif not sharded and (self._all_steady or (self._all_plain and not self._any_marked())):
             return []
-        return self._sync.everyone.agree("the step", "end", flag=bool(self._bad))
+        steps = sum(unit.step for unit in self._sync.roster.units.values())
+        says = "end" if sharded else f"{steps} steps of units"  # shards may have other units
+        return self._sync.everyone.agree("the step", says, flag=bool(self._bad))
 
     def _any_marked(self) -> bool:
         return any(bool(mark.isnan()) for mark in self._marks)

@@ -100,7 +100,7 @@ def summary(state: Mapping[str, Any]) -> str:
             f"{name} {key}": content(value)
             for name, own in state["tensors"].items()
             for key, value in own.items()
-            if key.startswith(("collective/", "feedback/mean_"))
+            if key.startswith(("collective/", "feedback/mean_", "feedback/common_"))
         }
     rest = fingerprint(json.dumps([same, steps, shared], sort_keys=True))
     at = " and ".join(map(str, sorted(set(steps.values())))) or "0"
@@ -226,9 +226,9 @@ def _merged(
 ) -> dict[str, SavedState]:
     """One rank's state out of several old ranks': per element it is their sum, zero of none.
 
-    What belongs to the unit or, as keys that begin with "mean_", is the same on every rank, is
-    taken as it is; a mean over P ranks becomes one over the new number. Of keys that begin with
-    "average_" every rank gets the mean over all.
+    What belongs to the unit or, as keys that begin with "mean_" or "common_", is the same on every
+    rank, is taken as it is; but a "mean_" over P ranks becomes one over the new number. Of keys
+    that begin with "average_" every rank gets the mean over all.
     """
     template, merged = everyone[0], dict[str, SavedState]()
     for name, first in template["tensors"].items():
@@ -239,7 +239,7 @@ def _merged(
             elif key.startswith("feedback/average_") and len(everyone) != size:
                 parts = [s["tensors"][name][key] for s in everyone if key in s["tensors"][name]]
                 merged[name][key] = torch.stack(parts).mean(0)
-            elif key.startswith("feedback/"):
+            elif key.startswith("feedback/") and not key.startswith("feedback/common_"):
                 parts = [s["tensors"][name][key] for s in states if key in s["tensors"][name]]
                 # One alone to the last bit: adding zero makes -0.0 another.
                 first_part = parts[0].clone() if parts else torch.zeros_like(value)

@@ -67,7 +67,7 @@ class Adam(Feedback):
     @property
     def square(self) -> str:
         """Where v is: of a rank's own gradients, or of the mean of all."""
-        return "mean_square" if self.refresh else "average_square"
+        return "common_square" if self.refresh else "average_square"
 
     def init(self, spec: TensorSpec) -> State:
         kept = ("average_gradient", self.square, "residual")
@@ -129,7 +129,7 @@ class AdamAt(Feedback):
         every = self.adam.refresh
         seen = self.n if self.n <= every else every + (self.n - 1) // every
         newest = max(1 / seen, 1 - max(self.adam.beta2**every, KEPT))
-        state["mean_square"].lerp_(mean.square(), newest)
+        state["common_square"].lerp_(mean.square(), newest)
 
     def _step(self, grad: Tensor, state: State) -> Tensor:
         adam, (m, v) = self.adam, (state["average_gradient"], state[self.adam.square])
