@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from thinwire.engine.finite import largest_magnitudes, non_finite, refuse, values_of
+from thinwire.engine.finite import largest_magnitudes, look_at, refuse, values_of
 from thinwire.engine.given import form_of, no_gradient
 from thinwire.errors import ExchangeError, RecipeError
 from thinwire.units.unit import Unit
@@ -146,7 +146,7 @@ class BackwardPass:
         step_of = self._sync.roster.step_of
         form = "; ".join(f"{n}: {form_of(g)}, step {step_of(n)}" for n, g in grads.items())
         refused = [says for name, grad in grads.items() if (says := no_gradient(name, grad))]
-        bad_here = [] if refused else non_finite(grads)
+        bad_here = [] if refused else list(self._unfit(grads).values())
         bad_ranks = self._sync.comm.agree("the tensors", form, flag=bool(bad_here))
         if refused:
             raise RecipeError(refused[0])
@@ -164,10 +164,20 @@ class BackwardPass:
             used = [any(column) for column in zip(*votes, strict=True)]
             self._unused |= {name for name, on in zip(grads, used, strict=True) if not on}
         looked_at_later = self._all_steady and self._sync.is_steady(_device(grads))
-        bad = [] if looked_at_later else non_finite(grads)
-        for name in bad:
+        if looked_at_later:
+            self._sync.headroom.lose_sight()
+            return
+        unfit = self._unfit(grads)
+        for name in unfit:
             values_of(grads[name]).zero_()
-        self._bad += bad
+        self._bad += unfit.values()
+
+    def _unfit(self, grads: Mapping[str, Tensor]) -> dict[str, str]:
+        """Gradients that may not enter the state, and what to say of each."""
+        bad, largest = look_at(grads)
+        large = self._sync.headroom.too_large(grads, largest)
+        said = {n: f"{n} (with what waits too large for {grads[n].dtype})" for n in large}
+        return dict(zip(bad, bad, strict=True)) | said
 
     def _run(self, grads: Mapping[str, Tensor]) -> None:
         units = self._sync.roster.units_for(grads, whole=not self._at_once)

@@ -16,13 +16,19 @@ NonFinite = Literal["raise", "skip", "propagate"]
 
 def non_finite(grads: Mapping[str, Tensor]) -> list[str]:
     """The names of those that hold NaN or Inf."""
+    return look_at(grads)[0]
+
+
+def look_at(grads: Mapping[str, Tensor]) -> tuple[list[str], float]:
+    """The names of those that hold NaN or Inf, and the largest magnitude in the others."""
     tensors = list(grads.values())
     if tensors and not any(tensor.is_sparse for tensor in tensors):
         row = in_a_row(tensors)
-        if row is not None and math.isfinite(_largest(row)):
-            return []
-    magnitudes = zip(grads, largest_magnitudes(grads), strict=True)
-    return [name for name, magnitude in magnitudes if not math.isfinite(magnitude)]
+        if row is not None and math.isfinite(largest := float(_largest(row))):
+            return [], largest
+    magnitudes = dict(zip(grads, largest_magnitudes(grads), strict=True))
+    finite = {name: m for name, m in magnitudes.items() if math.isfinite(m)}
+    return [name for name in grads if name not in finite], max(finite.values(), default=0.0)
 
 
 def largest_magnitudes(grads: Mapping[str, Tensor]) -> list[float]:

@@ -12,6 +12,7 @@ from thinwire.engine.checkpoint import Forms, saved_form
 from thinwire.engine.given import as_real
 from thinwire.errors import StateError
 from thinwire.feedback import NoFeedback
+from thinwire.kernels.max_abs import max_abs
 from thinwire.pipeline import Pipeline
 from thinwire.types import TensorSpec
 from thinwire.units.rows import RowUnit
@@ -143,6 +144,18 @@ class Roster:
             )
         return self.rows[name]
 
+    def largest_waiting(self, name: str | None = None) -> float:
+        """The largest magnitudes of all that is kept of a tensor, added up; or of any tensor."""
+        if name is not None and name in self._unit_of:
+            unit = self._unit_of[name]
+            where = unit.names.index(name)
+            return _largest({k: v.split(unit.sizes)[where] for k, v in unit.kept.items()})
+        if name is not None:
+            return _largest(_kept(self._saved.get(name, {})))
+        waiting = [_largest(unit.kept) for unit in self.units.values()]
+        saved = [_largest(_kept(saved)) for saved in self._saved.values()]
+        return max([*waiting, *saved], default=0.0)
+
     def scale_state(self, factor: float) -> None:
         """Follow a change of the loss scale: what waits is in the old scale's units."""
         for unit in self.units.values():
@@ -253,6 +266,17 @@ class Roster:
         """What its tensors cost, in this unit and in those before it."""
         for name, cost in unit.costs().items():
             yield name, self._past.get(name, Cost()) + cost
+
+
+def _kept(saved: SavedState) -> SavedState:
+    """The feedback's part of a saved state."""
+    return {key: value for key, value in saved.items() if key.startswith("feedback/")}
+
+
+def _largest(kept: Mapping[str, Tensor]) -> float:
+    """Of what adds up to what is sent; squares do not."""
+    sums = (value for key, value in kept.items() if not key.endswith("_square"))
+    return sum(float(max_abs(value)) for value in sums if value.numel())
 
 
 def _grouped(

@@ -16,6 +16,7 @@ from thinwire.engine.audit import Audit
 from thinwire.engine.backward import BackwardPass
 from thinwire.engine.checkpoint import Reader, Restored, restore
 from thinwire.engine.finite import NonFinite
+from thinwire.engine.headroom import Headroom
 from thinwire.engine.roster import Roster
 from thinwire.engine.saved import STATE_VERSION, Saved, pack, seal, unpack
 from thinwire.engine.step import StepRunner
@@ -102,6 +103,7 @@ class Synchronizer:
         self.runner = StepRunner(self.comm, nodes, seed)
         self.choosers = Choosers(self.pipeline, self.comm, nodes)
         self.roster = Roster(self.pipeline, self.choosers, self.runner.keeps_state)
+        self.headroom = Headroom(self.roster, self.comm.size)
         self.running: BackwardPass | None = None  # the step that is not over yet
 
     def is_steady(self, device: torch.device) -> bool:
@@ -131,6 +133,7 @@ class Synchronizer:
         """Follow a change of the loss scale: what waits is in the old scale's units."""
         if self.scale and scale != self.scale:
             self.roster.scale_state(scale / self.scale)
+            self.headroom.lose_sight()
         self.scale = scale
 
     def stats(self) -> dict[str, Any]:
@@ -207,6 +210,7 @@ class Synchronizer:
         self.scale, self.buckets = restored.scale, restored.buckets
         self.choosers.load(restored.choice)
         self.roster.restart(restored.tensors, restored.forms)
+        self.headroom.lose_sight()
 
     def _agree_on_load(self, restored: Restored | None, refusal: Exception | None) -> None:
         """Meet the other ranks, also where this one refused: they would wait."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from thinwire.comm import Traffic
 from thinwire.errors import RecipeError
 from thinwire.pipeline import Pipeline, PipelineState
-from thinwire.types import Communicator, Layout, Selection, StepContext, TensorSpec
+from thinwire.types import Communicator, Layout, Selection, State, StepContext, TensorSpec
 from thinwire.units.clock import StepClock
 from thinwire.units.stats import Cost, Meter
 
@@ -91,6 +91,11 @@ class Unit:
     def sizes(self) -> list[int]:
         """How many elements each tensor has."""
         return [prod(shape) for shape in self.spec.shapes]
+
+    @property
+    def kept(self) -> State:
+        """What the feedback keeps, element by element."""
+        return self.state["feedback"]
 
     def fits(self, grads: Mapping[str, Tensor], past: Set[str] = frozenset()) -> bool:
         """Whether these gradients are of the unit's tensors, in every respect."""

@@ -1,0 +1,54 @@
+"""Finite numbers whose sum is not: gradients that are too large for what waits of them."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from thinwire.engine.finite import largest_magnitudes
+from thinwire.types import accumulator
+
+if TYPE_CHECKING:
+    from thinwire.engine.roster import Roster
+
+
+class Headroom:
+    """Knows without looking that nothing can overflow, as long as that is so.
+
+    What waits grows by no more than the largest gradient of each step, and with momentum by the
+    sum of those; only where this bound reaches the limit the state itself is read, and the bound
+    begins anew from what is found there. The limit is that of the dtype in which ranks add up, over
+    the number of ranks; for an update in float16 it is 65,504.
+    """
+
+    def __init__(self, roster: "Roster", ranks: int) -> None:
+        self._roster, self._ranks = roster, ranks
+        self._waiting, self._speed = 0.0, 0.0
+
+    def lose_sight(self) -> None:
+        """The state was loaded or rescaled, or nobody looked at a gradient."""
+        self._waiting = math.inf
+
+    def too_large(self, grads: Mapping[str, Tensor], largest: float) -> list[str]:
+        """Which of these finite gradients may not fit, with what waits; `largest` of them all."""
+        dense = {name: grad for name, grad in grads.items() if not grad.is_sparse}
+        self._speed += largest
+        self._waiting += self._speed
+        if not dense or self._waiting <= min(map(self._limit, dense.values())):
+            return []
+        self._waiting = self._speed = self._roster.largest_waiting()
+        self._waiting += largest
+        self._speed += largest
+        magnitudes = zip(dense.items(), largest_magnitudes(dense), strict=True)
+        return [
+            name
+            for (name, grad), magnitude in magnitudes
+            if math.isfinite(magnitude)
+            and magnitude + self._roster.largest_waiting(name) > self._limit(grad)
+        ]
+
+    def _limit(self, grad: Tensor) -> float:
+        sums = torch.finfo(accumulator(grad.dtype)).max / self._ranks
+        return min(sums, torch.finfo(grad.dtype).max)
