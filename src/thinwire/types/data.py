@@ -16,7 +16,8 @@ State = dict[str, Tensor]
 A feedback's tensors hold one value per element; a name that begins with "common_" says that it is
 the same on every rank, one with "mean_" that it also is the mean of what they have, one with
 "average_" that it is an average of a rank's own gradients. What sparsifiers and collectives
-remember belongs to the whole unit; but what a collective calls "key/name" belongs to the tensor of that name, wherever that goes.
+remember belongs to the whole unit; but what a collective calls "key/name" belongs to the tensor of
+that name, wherever that goes.
 """
 
 
