@@ -392,3 +392,38 @@ def test_several_may_share_a_communicator(cluster):
 def test_a_shared_communicator_brings_its_own_group_and_timeout():
     with pytest.raises(tw.RecipeError, match="comm= brings its own"):
         tw.Synchronizer("dense", comm=GroupCommunicator(), timeout=timedelta(seconds=3))
+
+
+def breaks_off(group, rank, size):
+    """Without a copy a step that broke off leaves nothing to go on from but a checkpoint."""
+    sync = tw.Synchronizer("topk(0.1)", group, undo=False)
+    sync.average("a", torch.ones(2000))
+    said = []
+    sync.runner._begin = failing(sync.runner._begin)  # after the state was touched
+    for attempt in (
+        lambda: sync.average("a", torch.ones(2000)),
+        lambda: sync.average("a", torch.ones(2000)),
+        sync.state_dict,
+    ):
+        try:
+            attempt()
+            said.append("")
+        except (RuntimeError, tw.ThinwireError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+    sync.close()
+    return said
+
+
+def failing(begin):
+    def begin_and_fail(unit, grads):
+        begin(unit, grads)
+        raise RuntimeError("in the middle")
+
+    return begin_and_fail
+
+
+def test_without_a_copy_a_broken_step_is_told_and_not_gone_on_from(cluster):
+    for said in cluster.run(breaks_off, 2):
+        assert "in the middle" in said[0]
+        assert said[1].startswith("StateError") and "load the last checkpoint" in said[1]
+        assert said[2].startswith("StateError")

@@ -38,8 +38,12 @@ class Before(NamedTuple):
 class Roster:
     """Which units there are now, and what is known of tensors that are in none."""
 
-    def __init__(self, pipeline: Pipeline, choosers: Choosers, keeps_state: bool) -> None:
+    def __init__(
+        self, pipeline: Pipeline, choosers: Choosers, keeps_state: bool, remembers: bool = True
+    ) -> None:
+        """`remembers`: copies of the state, so that a step can be undone."""
         self.pipeline, self.choosers, self._keeps_state = pipeline, choosers, keeps_state
+        self._remembers, self._torn = remembers, False
         self.units: dict[tuple[str, ...], Unit] = {}
         self.rows: dict[str, RowUnit] = {}
         self._unit_of: dict[str, Unit] = {}
@@ -59,6 +63,7 @@ class Roster:
 
     def begin(self) -> None:
         """A step begins, which `undo` can take back."""
+        self._refuse_torn()
         steps = {name: unit.step for name, unit in self.rows.items()}
         self._before = Before(
             dict(self.units), dict(self.rows), steps, dict(self._saved), dict(self._came_from),
@@ -77,8 +82,16 @@ class Roster:
         self.forms = before.forms
         for name, step in before.row_steps.items():
             self.rows[name].step = step
-        for unit in touched:
+        self._torn = bool(touched) and not self._remembers
+        for unit in touched if self._remembers else ():
             unit.undo()
+
+    def _refuse_torn(self) -> None:
+        if self._torn:
+            raise StateError(
+                "a step broke off in the middle, and with undo=False there was no copy of what "
+                "was before it: load the last checkpoint"
+            )
 
     def units_for(
         self, grads: Mapping[str, Tensor], whole: bool = False
@@ -181,6 +194,7 @@ class Roster:
 
     def dissolved(self) -> dict[str, SavedState]:
         """The state of every tensor; the units stay as they are."""
+        self._refuse_torn()
         tensors = {name: dict(saved) for name, saved in self._saved.items()}
         for unit in self.units.values():
             tensors |= unit.dissolve()
@@ -190,6 +204,7 @@ class Roster:
 
     def restart(self, saved: dict[str, SavedState], forms: Forms) -> None:
         """Forget all units, and assemble the next ones from these states."""
+        self._torn = False
         self.forms = self.forms | forms
         self.units.clear()
         self.rows.clear()
@@ -207,7 +222,8 @@ class Roster:
         key = tuple(grads)
         unit = self.units.get(key)
         if unit is not None and unit.fits(grads, past):
-            unit.remember()
+            if self._remembers:
+                unit.remember()
             self._touched.append(unit)
             return unit
         for name, grad in grads.items():

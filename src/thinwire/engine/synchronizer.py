@@ -54,6 +54,10 @@ class Synchronizer:
     Every `audit`-th step the ranks compare checksums of their updates (with DDP: of the
     parameters), and all raise `DisagreementError` if one has come apart. 0 never does.
 
+    `undo`: the state that a step touches is copied first, so that one that breaks off is taken
+    back. Without, that memory and pass are saved, unless `nonfinite` needs them; after a step that
+    broke off in the middle only a checkpoint can be gone on from, and all else is refused.
+
     Every synchronizer has process groups of its own, unless it shares a communicator (`comm`) that
     the caller made, and closes: their steps must not overlap then.
 
@@ -74,6 +78,7 @@ class Synchronizer:
         truth: int = 0,
         audit: int = 0,
         mesh: GroupCommunicator | None = None,
+        undo: bool = True,
     ) -> None:
         check_choice("nonfinite", nonfinite, get_args(NonFinite))
         self.pipeline = cookbook.recipe(recipe)
@@ -102,7 +107,8 @@ class Synchronizer:
         self.after_step: list[Callable[[], None]] = []  # told of every step that is over
         self.runner = StepRunner(self.comm, nodes, seed)
         self.choosers = Choosers(self.pipeline, self.comm, nodes)
-        self.roster = Roster(self.pipeline, self.choosers, self.runner.keeps_state)
+        remembers = undo or nonfinite != "raise"
+        self.roster = Roster(self.pipeline, self.choosers, self.runner.keeps_state, remembers)
         self.headroom = Headroom(self.roster, self.comm.size)
         self.running: BackwardPass | None = None  # the step that is not over yet
 

@@ -26,6 +26,9 @@ def wrap(
     grad_scaler: "torch.amp.GradScaler | None" = None,
     node_size: int | Literal["auto"] = 1,
     timeout: timedelta | None = None,
+    truth: int = 0,
+    audit: int = 0,
+    undo: bool = True,
 ) -> "WrapHandle":
     """Let every `optimizer.step()` average the model's gradients first, by a recipe.
 
@@ -48,6 +51,9 @@ def wrap(
         nonfinite=nonfinite or default_policy(grad_scaler),
         node_size=node_size,
         timeout=timeout,
+        truth=truth,
+        audit=audit,
+        undo=undo,
     )
     return WrapHandle(optimizer, model, sync, grad_scaler)
 
