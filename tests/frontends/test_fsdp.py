@@ -164,6 +164,24 @@ def broken_off(group, rank, size):
     loss_of(model, rank, 1).backward()
 
 
+def audited(group, rank, size):
+    """One element comes apart on rank 3; its replica and it are told at the next look."""
+    both = mesh()
+    model = sharded(both)
+    handle = tw.compress(model, "dense", audit=2)
+    train(model, rank, range(1))
+    if rank == 3:
+        with torch.no_grad():
+            model.layers[1].bias.to_local()[0] += 1
+    try:
+        loss_of(model, rank, 1).backward()
+    except tw.DisagreementError as error:
+        return "replicas' parameters differ" in str(error) and "layers.1.bias" in str(error)
+    finally:
+        handle.close()
+    return False
+
+
 def resumed(group, rank, size):
     model, one = compressed(2, SPARSE)
     train(model, rank, range(2))
@@ -245,6 +263,10 @@ def test_a_step_that_breaks_off_ends_on_the_whole_mesh(cluster):
     told = [(o.name, o.text) for o in cluster.outcomes(broken_off, 4)]
     assert told[3] == ("MemoryError", "no room for an exchange")
     assert [name for name, _ in told[:3]] == ["ExchangeError"] * 3
+
+
+def test_an_audit_compares_the_replicas_of_a_shard(cluster):
+    assert cluster.run(audited, 4) == [False, True, False, True]
 
 
 def test_a_state_knows_its_place_in_the_mesh_and_resumes_bit_for_bit(cluster):

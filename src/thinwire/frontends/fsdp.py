@@ -5,6 +5,7 @@ while the backward pass goes on; all is finished when that is over. A gradient's
 in place where FSDP does no more with it, else in a copy that takes its place at the end.
 """
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -119,6 +120,7 @@ class FSDPHandle(Handle):
         synchronizer: Synchronizer,
         grad_scaler: "torch.amp.GradScaler | None" = None,
     ) -> None:
+        self._model = weakref.ref(model)
         self._prefixes = {id(module): name for name, module in model.named_modules()}
         shards = {self._name(s.module, s.name) for module in modules for s in module.shards()}
         if strangers := trained(model).keys() - shards:
@@ -203,6 +205,9 @@ class FSDPHandle(Handle):
         worker = self.synchronizer.runner.worker
         worker.submit(step.kept[0].device, step.engine.finish).result()
         worker.join_streams()
+        model = self._model()
+        if self.synchronizer.audit.is_due() and model is not None:
+            self.synchronizer.audit.compare("the replicas' parameters", _local(trained(model)))
         for copy in step.later:
             copy.put()
 
