@@ -151,6 +151,13 @@ def test_files_that_the_docs_name_exist() -> None:
     assert missing == set()
 
 
+def test_tests_that_the_docs_name_exist() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", pages)
+    missing = [at for at in named if f"def {at[1]}(" not in (ROOT / at[0]).read_text()]
+    assert named and missing == []
+
+
 def test_the_api_page_lists_every_piece_and_public_name() -> None:
     page = (ROOT / "docs" / "api.md").read_text()
     packages = [import_module(name) for name in re.findall(r"automodule:: ([\w.]+)", page)]

@@ -12,11 +12,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from thinwire.frontends.torch_private import (
-    ShardedModule,
     after_backward,
     backward_pass,
     composed_by,
     has_hook,
+    sharded_modules,
 )
 
 
@@ -30,7 +30,8 @@ def hooks_of_ddp(group, rank, size):
 def places_of_shards(group, rank, size):
     """9 rows on two ranks: 5 and 4, padded to 5; the bias of 9 alike."""
     mesh = init_device_mesh("cpu", (1, size), mesh_dim_names=("replicas", "shards"))
-    module = ShardedModule(fully_shard(nn.Linear(3, 9), mesh=mesh))
+    whole = nn.Sequential(fully_shard(nn.Linear(3, 9), mesh=mesh), nn.ReLU())
+    (module,) = sharded_modules(fully_shard(whole, mesh=mesh))
     shards = [(shard.name, shard.offset, tuple(shard.shape)) for shard in module.shards()]
     native = module.replicate_group is not None
     module.leave_replicas_alone()

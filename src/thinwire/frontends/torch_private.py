@@ -125,8 +125,9 @@ def backward_pass() -> int:
 
 
 def sharded_modules(model: nn.Module) -> list[ShardedModule]:
-    """All calls of `fully_shard` in a model."""
-    return [ShardedModule(module) for module in model.modules() if isinstance(module, FSDPModule)]
+    """All calls of `fully_shard` in a model that found parameters, and not only other calls."""
+    calls = [ShardedModule(module) for module in model.modules() if isinstance(module, FSDPModule)]
+    return [call for call in calls if call.groups]
 
 
 def local_gradient(parameter: nn.Parameter) -> Tensor | None:
