@@ -9,6 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import thinwire as tw
+from thinwire.frontends import rank_files
 
 SPARSE = tw.recipe("topk", density=0.1, bypass=20)
 OK_TOPK = tw.recipe(SPARSE, collective="ok-topk")
@@ -29,7 +30,8 @@ class Net(nn.Module):
 
 
 def mesh():
-    return init_device_mesh("cpu", (REPLICAS, SHARDS), mesh_dim_names=("replicas", "shards"))
+    shape = (dist.get_world_size() // SHARDS, SHARDS)
+    return init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "shards"))
 
 
 def sharded(on, **options):
@@ -206,6 +208,32 @@ def resumed(group, rank, size):
     return torch.equal(own(model), own(again)), places
 
 
+def waiting(handle):
+    """Σ of what waits on this rank, and its shard."""
+    state = handle.state_dict()
+    tensors = state["replica"]["tensors"].values()
+    kept = [s["feedback/residual"].double().sum() for s in tensors if "feedback/residual" in s]
+    return float(sum(kept)), state["shard"]
+
+
+def saved_in(group, rank, size, folder):
+    model, handle = compressed(2, SPARSE)
+    train(model, rank, range(2))
+    rank_files.save(folder, [handle])
+    mass = waiting(handle)
+    handle.close()
+    return mass
+
+
+def loaded_from(group, rank, size, folder):
+    model, handle = compressed(2, SPARSE)
+    rank_files.load(folder, [handle])
+    mass = waiting(handle)
+    train(model, rank, range(1))
+    handle.close()
+    return mass
+
+
 def refused(group, rank, size):
     both = mesh()
     model = sharded(both["shards"])
@@ -272,6 +300,14 @@ def test_an_audit_compares_the_replicas_of_a_shard(cluster):
 def test_a_state_knows_its_place_in_the_mesh_and_resumes_bit_for_bit(cluster):
     places = [(shard, replica) for replica in range(REPLICAS) for shard in range(SHARDS)]
     assert cluster.run(resumed, 4) == [(True, place) for place in places]
+
+
+def test_two_replicas_state_goes_on_with_three_shard_by_shard(cluster, tmp_path):
+    before = cluster.run(saved_in, 4, str(tmp_path))
+    after = cluster.run(loaded_from, 6, str(tmp_path))
+    for shard in range(SHARDS):
+        masses = [sum(mass for mass, of in ranks if of == shard) for ranks in (before, after)]
+        assert masses[1] == pytest.approx(masses[0], rel=1e-6) and masses[0] != 0
 
 
 def test_what_does_not_fit_is_refused_first(cluster):
