@@ -1,6 +1,9 @@
 """The private names of PyTorch that the front ends lean on mean what we take them for.
 
-A failure here says that PyTorch has moved something: mend `frontends/torch_private.py` alone.
+A failure here says that PyTorch has moved something: mend `frontends/torch_private.py` or
+`frontends/fsdp_private.py` alone.
+
+Covers frontends/fsdp_private.py.
 """
 
 import torch
@@ -11,13 +14,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from thinwire.frontends.torch_private import (
-    after_backward,
-    backward_pass,
-    composed_by,
-    has_hook,
-    sharded_modules,
-)
+from thinwire.frontends.fsdp_private import sharded_modules
+from thinwire.frontends.torch_private import after_backward, backward_pass, composed_by, has_hook
 
 
 def hooks_of_ddp(group, rank, size):

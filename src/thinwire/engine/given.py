@@ -1,8 +1,9 @@
 """What callers hand over as gradients: how the ranks compare it, and what is none."""
 
+import sys
+
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 
 def form_of(grad: Tensor | None) -> str:
@@ -17,14 +18,20 @@ def no_gradient(name: str, grad: Tensor | None) -> str:
             f"{name!r} has no gradient: the backward pass did not reach it; leave it out, on "
             "every rank alike"
         )
-    if isinstance(grad, DTensor):
+    if is_dtensor(grad):
         return (
-            f"{name!r} is a DTensor on {grad.device_mesh}: pass grad.to_local() with the group of "
+            f"{name!r} is a DTensor: pass grad.to_local() with the group of "
             "ranks that hold the same shard, or the whole model to thinwire.compress()"
         )
     if not grad.is_floating_point():
         return f"{name!r} is {grad.dtype}; gradients must be floating point"
     return ""
+
+
+def is_dtensor(tensor: Tensor) -> bool:
+    """Whoever has one has imported its module, which takes a second: nobody else need."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
 def as_real(tensor: Tensor) -> Tensor:

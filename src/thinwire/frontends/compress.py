@@ -1,12 +1,12 @@
 """`compress`: one call for every wrapper that PyTorch has for data-parallel models."""
 
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire import cookbook
@@ -14,7 +14,6 @@ from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
 from thinwire.frontends.ddp import DDPHandle, named, without_hook
-from thinwire.frontends.fsdp import compress_sharded, is_sharded
 from thinwire.frontends.handle import Handle, checked, default_policy, trained
 from thinwire.frontends.torch_private import composed_by
 from thinwire.pipeline import Pipeline
@@ -51,6 +50,8 @@ def compress(
     inner, pipeline = unwrapped(model), cookbook.recipe(recipe)
     nonfinite = nonfinite or default_policy(grad_scaler)
     if is_sharded(inner):
+        from thinwire.frontends.fsdp import compress_sharded  # takes a second to import
+
         if node_size != 1:
             raise RecipeError(f"node_size={node_size}: of a sharded model replicas have no nodes")
         checked(pipeline, trained(inner), grad_scaler)
@@ -80,7 +81,7 @@ def ddp_of(model: torch.nn.Module, caller: str) -> DistributedDataParallel:
     if isinstance(ddp, DistributedDataParallel):
         return ddp
     taken = f"{caller}() takes a DistributedDataParallel model, not"
-    if isinstance(ddp, FullyShardedDataParallel):
+    if _is_a(ddp, "FullyShardedDataParallel"):
         raise TypeError(
             f"{taken} FullyShardedDataParallel: shard it by fully_shard() instead, which "
             "compress() takes too"
@@ -93,6 +94,19 @@ def ddp_of(model: torch.nn.Module, caller: str) -> DistributedDataParallel:
         f"{taken} {type(model).__name__}: wrap it first, or use thinwire.wrap(optimizer, model, "
         "recipe) without DDP"
     )
+
+
+def is_sharded(model: torch.nn.Module) -> bool:
+    """Whether `fully_shard` was called on it, or on modules in it."""
+    return "replicate" not in composed_by(model) and any(
+        _is_a(module, "FSDPModule") for module in model.modules()
+    )
+
+
+def _is_a(module: torch.nn.Module, name: str) -> bool:
+    """Of FSDP's classes: whoever has one has imported it."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and isinstance(module, getattr(fsdp, name))
 
 
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:

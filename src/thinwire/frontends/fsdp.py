@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from thinwire.comm import GroupCommunicator
@@ -23,23 +22,10 @@ from thinwire.engine.backward import BackwardPass
 from thinwire.engine.saved import Saved
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import ClosedError, RecipeError, StateError
+from thinwire.frontends.fsdp_private import ShardedModule, local_gradient, sharded_modules
 from thinwire.frontends.handle import Handle, plain, trained
-from thinwire.frontends.torch_private import (
-    ShardedModule,
-    after_backward,
-    backward_pass,
-    composed_by,
-    local_gradient,
-    sharded_modules,
-)
+from thinwire.frontends.torch_private import after_backward, backward_pass
 from thinwire.pipeline import Pipeline
-
-
-def is_sharded(model: nn.Module) -> bool:
-    """Whether `fully_shard` was called on it, or on modules in it."""
-    return "replicate" not in composed_by(model) and any(
-        isinstance(module, FSDPModule) for module in model.modules()
-    )
 
 
 def compress_sharded(
@@ -150,16 +136,26 @@ class FSDPHandle(Handle):
     def load_state_dict(self, state: Saved, *, recipe_changed: bool = False) -> None:
         """Go on from a saved state: this rank's own, or, at other replicas, the list of all."""
         states = [state] if isinstance(state, Mapping) else list(state)
-        for one in states:
-            if one.get("shards") != self._shards:
-                raise StateError(
-                    f"the state is of {one.get('shards')} shards and this mesh has {self._shards}"
-                )
+        refusal = self._refusal(states)
+        bad = self.synchronizer.everyone.agree("the load", "a sharded state", flag=bool(refusal))
+        if bad:  # all of them, also where only one was given what is not its own
+            ranks = ", ".join(map(str, bad))
+            raise StateError(refusal or f"ranks {ranks} of the mesh refused their states")
         own = [one["replica"] for one in states if one["shard"] == self._shard]
-        if not own:
-            raise StateError(f"the state is of shard {states[0]['shard']}, this is {self._shard}")
         alone = isinstance(state, Mapping)
         super().load_state_dict(own[0] if alone else own, recipe_changed=recipe_changed)
+
+    def _refusal(self, states: Sequence[Mapping[str, Any]]) -> str:
+        """Why these are no states of this shard; empty where they are."""
+        for one in states:
+            if one.get("shards") != self._shards:
+                return (
+                    f"the state is of {one.get('shards')} shards and this mesh has {self._shards}"
+                )
+        shards = [one["shard"] for one in states]
+        if self._shard in shards:
+            return ""
+        return f"the state is of shard {shards[0] if shards else None}, this is {self._shard}"
 
     def _name(self, module: nn.Module, name: str) -> str:
         prefix = self._prefixes[id(module)]

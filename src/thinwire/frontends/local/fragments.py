@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from thinwire.engine.given import is_dtensor
 from thinwire.errors import RecipeError
 from thinwire.frontends.handle import plain
 
@@ -31,7 +31,7 @@ def trained_by(
         )
     taken = {name: p for p, name in names.items() if p in stepped and p.requires_grad}
     for name, p in taken.items():
-        if isinstance(p, DTensor) or not p.is_floating_point():
+        if is_dtensor(p) or not p.is_floating_point():
             raise RecipeError(
                 f"{name!r} is a {type(p).__name__} of {p.dtype}: outer() takes real parameters "
                 "that are whole on every rank, as outside of FSDP"
