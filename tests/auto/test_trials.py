@@ -23,6 +23,7 @@ from thinwire.auto.trials import BEGIN, FIRST_CHECK, TrialChooser
 from thinwire.collective import AllGather, UnionAllReduce
 from thinwire.comm import GroupCommunicator, Traffic
 from thinwire.cost.network import Link, Network
+from thinwire.engine.saved import SEAL, seal
 from thinwire.feedback import Momentum
 from thinwire.units.unit import Unit
 
@@ -219,7 +220,7 @@ def flushed_when_loaded_as_dense(group, rank, size):
     sync = tw.Synchronizer(small_auto("topk"), group, timeout=TIMEOUT)
     sync.choosers.load({"w": "topk"})
     sync.average("w", torch.arange(2000.0))
-    state = sync.state_dict() | {"choice": {}}
+    state = seal({k: v for k, v in sync.state_dict().items() if k != SEAL} | {"choice": {}})
     waits = state["tensors"]["w"]["feedback/residual"].clone()
     loaded = tw.Synchronizer(small_auto("topk"), group, timeout=TIMEOUT)
     loaded.load_state_dict(state)

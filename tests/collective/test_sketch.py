@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 import thinwire as tw
 from support.collective import laws
+from support.sockets import settled_socket_bytes
 from thinwire.bench.sockets import socket_bytes
 from thinwire.codec import Pair
 from thinwire.codec.sketch import CountSketch
@@ -73,7 +74,7 @@ def sketched_bytes(group, rank, size, codec):
     values = torch.randn(indices.numel(), generator=torch.Generator().manual_seed(rank))
     ctx = ExchangeContext(tensor="t", step=0, seed=0, comm=comm)
     dist.barrier(group)
-    before, counted = socket_bytes(), comm.traffic.sent
+    before, counted = settled_socket_bytes(), comm.traffic.sent
     SketchAllReduce(BLOCK).exchange(Sparse(indices, values, N), codec, ctx)
     dist.barrier(group)
     after = socket_bytes()

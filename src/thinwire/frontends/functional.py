@@ -67,8 +67,8 @@ def _as_sparse(total: Selection) -> Sparse:
 
 def _communicator(group: dist.ProcessGroup | None) -> GroupCommunicator:
     """Kept by group: making one is itself a collective call."""
+    check_initialized()
     key = group or (dist.group.WORLD if dist.is_initialized() else None)
     if key not in _communicators:
-        check_initialized()
         _communicators[key] = GroupCommunicator(group)
     return _communicators[key]
