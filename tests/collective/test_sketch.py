@@ -78,6 +78,7 @@ def sketched_bytes(group, rank, size, codec):
     SketchAllReduce(BLOCK).exchange(Sparse(indices, values, N), codec, ctx)
     dist.barrier(group)
     after = socket_bytes()
+    dist.barrier(group)  # who is done lets go of its sockets, and so its peers of theirs
     return after[0] - before[0], after[1] - before[1], comm.traffic.sent - counted
 
 

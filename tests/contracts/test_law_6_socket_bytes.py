@@ -48,6 +48,7 @@ def bytes_on_sockets(group, rank, size, collective, steps):
     """For each case, what each step sent and received, and how many elements it came to."""
     comm = GroupCommunicator(group)
     by_case = {case: bytes_of(group, comm, collective, case, steps) for case in CASES}
+    dist.barrier(group)  # who is done lets go of its sockets, and so its peers of theirs
     comm.close()
     return by_case
 
@@ -165,6 +166,7 @@ def dense_bytes(group, rank, size, collective):
     collective.exchange(x, None, ctx)
     dist.barrier(group)
     after = socket_bytes()
+    dist.barrier(group)  # who is done lets go of its sockets, and so its peers of theirs
     comm.close()
     return after[0] - before[0], after[1] - before[1]
 
@@ -191,6 +193,7 @@ def coded_bytes(group, rank, size, codec):
         OkTopK(K / N).exchange(Sparse(indices, values, N), codec, ctx)
         dist.barrier(group)
         after = socket_bytes()
+    dist.barrier(group)  # who is done lets go of its sockets, and so its peers of theirs
     comm.close()
     return after[0] - before[0], after[1] - before[1]
 

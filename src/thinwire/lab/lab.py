@@ -3,12 +3,14 @@
 import atexit
 import itertools
 import os
+import random
 import signal
 import socket
 import sys
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Literal
 
@@ -201,6 +203,8 @@ def _loopback_interface() -> str:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """Below those that the kernel hands out, so that nobody gets it before the first rank does."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
