@@ -24,7 +24,10 @@ NEXT = (
     ("Is it worth it for my model and cluster?", "thinwire doctor resnet50 --gbps 1"),
     ("The one line in my script", 'handle = thinwire.compress(ddp_model, "auto")'),
     ("Every recipe, beside each other", "thinwire demo --all"),
-    ("My own training over a slow link", "thinwire lab --workers 2 --rate 100mbit -- torchrun train.py"),
+    (
+        "My own training over a slow link",
+        "thinwire lab --workers 2 --rate 100mbit -- torchrun train.py",
+    ),
 )
 
 
