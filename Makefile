@@ -75,7 +75,7 @@ docs: setup
 RESULTS := docs/results
 SYNC := $(BIN)/thinwire bench sync
 TRAIN := $(BIN)/thinwire bench train
-PEERS := torch-fp16,torch-bf16,torch-powersgd-1,torch-powersgd-4,torch-topk,torch-dgc,torch-oktopk
+PEERS := torch-fp16,torch-bf16,torch-powersgd-1,torch-powersgd-4,torch-topk,torch-dgc,torch-gaussiank,torch-oktopk
 SPARSE := topk,topk-dsa,gtopk,ok-topk,union,omnireduce
 HALVED := union(0.001, dtype='bf16'),omnireduce(0.001, codec='rice+bf16')
 

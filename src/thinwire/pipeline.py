@@ -52,8 +52,7 @@ class Pipeline:
     model. Tensors of at most `bypass` elements travel dense, fused into one allreduce: an index
     list would cost more than it saves (DeepReduce, section 6.1).
 
-    `monitor_xi=m` measures Ok-Topk's ξ every m steps, for two dense allreduces each time, and
-    shows it in `stats()`; 0 never does.
+    `monitor_xi=m` measures Ok-Topk's ξ every m steps, by two dense allreduces, for `stats()`.
 
     `row_collective` is how gradients travel that are sparse by themselves
     (`nn.Embedding(sparse=True)`); None: by the recipe's own collective. Nothing of them is
@@ -242,6 +241,7 @@ class Pipeline:
         if watched is not None:
             k = exchange.pruned_count(grad.numel(), self.collective.density)
             measured = xi(*watched, reduced.total, k, ctx.comm)
+            ctx.note("xi", measured)
             state["collective"]["xi"] = torch.tensor(measured, dtype=torch.float64)
         with ctx.phase("feedback"):
             mean = mean_of(reduced, grad.numel(), gradients, exchange)

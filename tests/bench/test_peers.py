@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from support.cluster import Cluster
-from thinwire.bench.peers import PEERS, DgcAllGather, OkTopK
+from thinwire.bench.peers import PEERS, DgcAllGather, GaussianAllGather, OkTopK
 
 N = 1001  # not a square: PowerSGD has a remainder to send
 
@@ -115,3 +115,12 @@ def test_power_sgd_compresses_from_the_first_step(two: Cluster) -> None:
     matrix = update[: rows * columns].view(rows, columns)
     assert torch.linalg.matrix_rank(matrix, rtol=1e-4) == 1
     torch.testing.assert_close(update[rows * columns :], mean(0)[rows * columns :])
+
+
+def test_gaussiank_takes_at_least_three_quarters_of_k() -> None:
+    peer = GaussianAllGather(0.1)
+    peaked = gradient(0, 0) ** 3  # the normal quantile selects far fewer than k of these
+    peer.accumulate(peaked)
+    taken = peer.select(peaked, 100)
+    assert 75 <= taken.numel() <= 110
+    assert peaked[taken].abs().min() >= peaked.abs().sort(descending=True).values[taken.numel() - 1]

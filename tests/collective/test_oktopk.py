@@ -135,7 +135,14 @@ def test_rounding_is_charged_to_the_sender(cluster, size):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"in_flight": 1}, {"in_flight": 16}, {"consensus": "average"}]
+    "settings",
+    [
+        {"in_flight": 1},
+        {"in_flight": 16},
+        {"consensus": "average"},
+        {"consensus": "equal", "balance": "never"},
+        {"balance": "rule"},
+    ],
 )
 def test_settings_change_how_not_what(cluster, settings):
     cluster.run(exchanges, 5, ["uniform", "clustered"], ["raw"], settings)
@@ -499,6 +506,9 @@ def test_shares_are_balanced_where_it_pays():
     assert plan.pieces_of(0) == [1, 2, 3]
     assert plan.regions_of(3) == [0, 2, 3]
     assert [plan.overlap(0, j) for j in (1, 2, 3)] == [slice(0, 13), slice(13, 26), slice(26, 37)]
+    assert not Shares.plan([40, 0, 0, 0], [30] * 4, 40, 4.0, "rule").balanced
+    assert Shares.plan([37, 0, 0, 0, 0, 3], [30] * 6, 40, 4.0, "rule").balanced
+    assert not Shares.plan([37, 0, 0, 0, 0, 3], [30] * 6, 40, 4.0, "never").balanced
     two = Shares.plan([20, 20, 0, 0, 0, 0], [30, 30, 0, 0, 0, 0], 40, 2.0)
     assert two.piece_cuts == (0, 6, 13, 20, 26, 33, 40)
 
@@ -582,6 +592,7 @@ def test_an_infinite_cap_is_none(cluster):
         {"high": 0.5},
         {"cap": 0.9},
         {"consensus": "none"},
+        {"balance": "always"},
     ],
 )
 def test_refuses_settings_that_make_no_sense(settings):

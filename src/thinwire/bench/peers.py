@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from statistics import NormalDist
 from typing import Any, Protocol
 
 import torch
@@ -23,6 +24,7 @@ SAMPLE = 0.01  # DGC, section 3.1: the threshold comes from 1 % of the gradient
 MOMENTUM = 0.9
 REUSE, REGIONS = 32, 64  # Ok-Topk, section 5.2: steps between new thresholds and new regions
 COUNTS = (2 / 3, 4 / 3)  # of k: a threshold that selects fewer or more is stale
+SCALED = 0.9  # Gaussiank's threshold, as often as it selects too few
 TorchHook = Callable[[Any, Any], torch.futures.Future[Tensor]]
 
 
@@ -165,6 +167,25 @@ class DgcAllGather(TopKAllGather):
         self.velocity[indices] = 0
 
 
+class GaussianAllGather(TopKAllGather):
+    """Gaussiank: the normal quantile, scaled down until it selects 3k/4 (Ok-Topk, section 5.4)."""
+
+    def select(self, x: Tensor, k: int) -> Tensor:
+        deviation, mean = torch.std_mean(x)
+        quantile = NormalDist().inv_cdf(1 - min(self.density, 0.99) / 2)
+        threshold = mean.abs() + quantile * deviation
+        magnitudes = torch.abs(x, out=self.magnitudes)
+        indices = _reaching(magnitudes, threshold)
+        while indices.numel() < 0.75 * k and float(threshold) > 0:
+            threshold = threshold * SCALED
+            indices = _reaching(magnitudes, threshold)
+        return indices
+
+    def exchange(self, indices: Tensor, values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        size = _agreed(torch.tensor(indices.numel(), device=values.device), dist.ReduceOp.MAX)
+        return _gathered(indices.int(), size), _gathered(values, size)
+
+
 class OkTopK(TopKAllGather):
     """Ok-Topk, Algorithm 1 line by line, its small agreements included; thresholds are reused."""
 
@@ -262,7 +283,7 @@ def _hook(hook: TorchHook, density: float) -> Hook:
 
 
 BASELINE = "torch-dense"
-SPARSE_PEERS = ("torch-topk", "torch-dgc", "torch-oktopk")
+SPARSE_PEERS = ("torch-topk", "torch-dgc", "torch-gaussiank", "torch-oktopk")
 PEERS: dict[str, Callable[[float], Method]] = {
     BASELINE: partial(_hook, default_hooks.allreduce_hook),
     "torch-fp16": partial(_hook, default_hooks.fp16_compress_hook),
@@ -272,6 +293,7 @@ PEERS: dict[str, Callable[[float], Method]] = {
     "torch-powersgd-32": partial(power_sgd, rank=32),
     "torch-topk": TopKAllGather,
     "torch-dgc": DgcAllGather,
+    "torch-gaussiank": GaussianAllGather,
     "torch-oktopk": OkTopK,
 }
 

@@ -29,6 +29,8 @@ from thinwire.collective import (
     UnionAllReduce,
     Zen,
 )
+from thinwire.collective.oktopk.balance import Balance
+from thinwire.collective.oktopk.regions import Consensus
 from thinwire.cookbook.notation import build_pieces
 from thinwire.feedback import Momentum, NoFeedback, Residual
 from thinwire.pipeline import Pipeline
@@ -157,9 +159,18 @@ def gtopk(density: float = 0.001, exact: bool = True) -> Pipeline:
     return Pipeline(TopK(density), collective=GTopK(exact=exact), unit="model")
 
 
-def ok_topk(density: float = 0.01, interval: int = 32) -> Pipeline:
-    """Ok-Topk: reused thresholds and a sparse allreduce of O(k) volume."""
-    collective = OkTopK(threshold_interval=interval)
+def ok_topk(
+    density: float = 0.01,
+    interval: int = 32,
+    consensus: Consensus = "histogram",
+    balance: Balance = "bound",
+) -> Pipeline:
+    """Ok-Topk: reused thresholds and a sparse allreduce of O(k) volume.
+
+    `consensus="equal"` has regions of equal width, `balance="never"` gathers directly, both have no
+    balancing at all: what the paper compares with in figure 7.
+    """
+    collective = OkTopK(threshold_interval=interval, consensus=consensus, balance=balance)
     return Pipeline(
         ReusedThreshold(density, interval=interval), collective=collective, unit="model"
     )

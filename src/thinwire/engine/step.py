@@ -9,6 +9,7 @@ from torch import Tensor
 from thinwire.comm import GroupCommunicator, Nodes, Traffic
 from thinwire.engine.overlap import AsyncAllReduces
 from thinwire.engine.readback import Readback
+from thinwire.engine.series import Series
 from thinwire.engine.thread import OrderedWorker
 from thinwire.types import Selection, Sparse, accumulator
 from thinwire.units.rows import RowUnit, from_coo, to_coo
@@ -25,6 +26,7 @@ class StepRunner:
         self.worker = OrderedWorker()
         self.sums = AsyncAllReduces(comm)
         self.readback = Readback(comm)
+        self.series = Series()
         self.found_bad = False  # some rank's gradient was not finite, in a steady step
 
     @property
@@ -127,7 +129,7 @@ class StepRunner:
         if self.sums.takes(unit):
             return partial(self.sums.begin, unit, grads)
         flat = unit.flatten(grads)
-        ctx = unit.context(self.seed, self.comm)
+        ctx = unit.context(self.seed, self.comm, record=self.series.add)
         prepared = unit.pipeline.prepare(flat, unit.state, ctx)
 
         def complete() -> None:
@@ -151,7 +153,7 @@ class StepRunner:
             nodes.sum_inside(summed)
         selection = None
         if nodes.between is not None:
-            ctx = unit.context(self.seed, nodes.between)
+            ctx = unit.context(self.seed, nodes.between, record=self.series.add)
             prepared = unit.pipeline.prepare(summed, unit.state, ctx)
             selection = prepared.selection
             # A node's step is one, however many gradients it was made from.

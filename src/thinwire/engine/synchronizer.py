@@ -147,10 +147,11 @@ class Synchronizer:
 
         Each has steps, numel, k and density (means per step), bytes sent and received, the bytes
         that dense allreduce would have sent, and seconds by phase. `truth` is the last comparison
-        with a dense mean, where there was one.
+        with a dense mean, where there was one. `series` has what pieces told step by step.
         """
         truth = self.truth.row(self.roster.units.values())
-        return self.roster.stats() | ({} if truth is None else {"truth": truth})
+        more = {"truth": truth, "series": self.runner.series.rows()}
+        return self.roster.stats() | {key: value for key, value in more.items() if value}
 
     def explain(self) -> str:
         """What was chosen for each unit and why, with the numbers it was decided from."""

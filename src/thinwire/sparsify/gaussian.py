@@ -54,10 +54,12 @@ class GaussianK(Sparsifier):
         threshold = abs(mean) + _quantile(k, numel) * deviation
         superset: Sparse | None = None  # the fewest known to be too many
         too_many, too_few = 0.0, math.inf  # the closest thresholds known to be too low, too high
-        for _ in range(self.max_adjustments + 1):
+        for adjusted in range(self.max_adjustments + 1):
             if not 0 < threshold < math.inf:
                 break
             kept = _reaching(x if superset is None else superset, threshold, k)
+            if adjusted == 0:  # what the normal distribution predicts: Ok-Topk, figure 6
+                ctx.note("predicted_count", kept.count)
             if kept.count < self.low * k:
                 too_few = threshold
             elif kept.count <= self.high * k:

@@ -57,6 +57,12 @@ class ReusedThreshold(ExactOnGpu):
 
     def estimate(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
         """About k elements, none of them smaller than one left out; exactly k when evaluating."""
+        chosen = self._choose(x, state, ctx)
+        ctx.note("local_threshold", float(state["threshold"]))
+        ctx.note("local_count", chosen.count)
+        return chosen
+
+    def _choose(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
         k = target_count(x.numel, self.density, ctx.density)
         if k == 0:
             return take_largest(x.dense(), 0)

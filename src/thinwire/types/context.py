@@ -72,6 +72,9 @@ def _no_clock(phase: str) -> AbstractContextManager[None]:
 def _ignore(number: int) -> None: ...
 
 
+def _unheard(tensor: str, step: int, what: str, value: float) -> None: ...
+
+
 def _at_once(number: Tensor, then: Callable[[int], None]) -> None:
     then(int(number))
 
@@ -95,6 +98,11 @@ class StepContext:
     later: Callable[[Tensor, Callable[[int], None]], None] = field(default=_at_once)
     """Hand over a number (0-D, integer or bool) that the host gets at the end of the step."""
     phase: Callable[[str], AbstractContextManager[None]] = field(default=_no_clock)
+    record: Callable[[str, int, str, float], None] = field(default=_unheard)
+
+    def note(self, what: str, value: float) -> None:
+        """Tell a number of this step, for the series in `stats()`; no device is waited for."""
+        self.record(self.tensor, self.step, what, value)
 
     def stream(self, purpose: str, shared: bool = True) -> int:
         """The seed for `purpose` here and now; not `shared` means one of its own for each rank."""

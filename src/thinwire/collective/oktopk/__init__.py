@@ -4,18 +4,20 @@ Li and Hoefler, "Near-optimal sparse allreduce for distributed deep learning", P
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from thinwire.collective.oktopk.balance import Shares, gather
+from thinwire.collective.oktopk.balance import Balance, Shares, gather
 from thinwire.collective.oktopk.regions import Consensus, Regions, agree_on_regions
 from thinwire.collective.oktopk.split import Split, split_and_reduce
 from thinwire.collective.oktopk.steady import exchange_steadily
 from thinwire.collective.oktopk.threshold import (
     NO_THRESHOLD,
+    as_number,
     count_passing,
     keep,
     kth_largest,
@@ -52,6 +54,9 @@ class OkTopK(Collective):
     own (`agree_on_regions`); regions are owned where much of them was selected; the threshold
     comes from histograms of bits, not from a gather of all values (`kth_largest`); shares are
     balanced also where the rule of four times the mean would break the bound (`Shares.plan`).
+    `consensus="average"` and `balance="rule"` are the paper's; "equal" regions and the direct
+    allgatherv of `balance="never"` are what section 5.3 compares with (figure 7). Thresholds,
+    counts and imbalances are series in `stats()`.
 
     The count. A step that evaluates takes exactly k (or all there are, if fewer). In between it is
     what reaches the old threshold; outside [`low`·k, `high`·k] the threshold is evaluated anew in
@@ -85,6 +90,7 @@ class OkTopK(Collective):
     cap: float = 2.0
     imbalance: float = 1.5
     consensus: Consensus = "histogram"
+    balance: Balance = "bound"
 
     def __post_init__(self) -> None:
         if self.density is not None:
@@ -98,6 +104,7 @@ class OkTopK(Collective):
         check_range("cap", self.cap, 1)
         check_range("imbalance", self.imbalance, 1)
         check_choice("consensus", self.consensus, get_args(Consensus))
+        check_choice("balance", self.balance, get_args(Balance))
 
     def without_loss(self) -> "OkTopK":
         """The same for a k that is everything: regions are added up, and all of it gathered."""
@@ -174,7 +181,13 @@ class OkTopK(Collective):
             sent=[counts.sent[rank] for rank in owners],
             selected=max(counts.selected),
             balance_above=self.balance_above,
+            balance=self.balance,
         )
+        ctx.note("global_threshold", float(as_number(max(threshold, 0), reduced.values)))
+        ctx.note("global_count", sum(shares.owned))
+        ctx.note("reduce_imbalance", _over_mean(counts.loads))
+        ctx.note("gather_imbalance", _over_mean(shares.owned))
+        ctx.note("balanced", float(shares.balanced))
         return survivors, shares
 
     def _threshold(
@@ -224,6 +237,11 @@ def _elements(s: Selection) -> Sparse:
 def _columns(rows: list[list[int]]) -> list[list[int]]:
     """What the ranks said, by topic."""
     return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _over_mean(counts: Sequence[int]) -> float:
+    """The largest over the mean."""
+    return max(counts) * len(counts) / max(1, sum(counts))
 
 
 def _share_of(added: Sparse, rounding: Sparse, total: Sparse) -> Sparse:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,6 +12,8 @@ from thinwire.collective.oktopk.messages import announced, decode_part, encode_p
 from thinwire.collective.oktopk.regions import Regions
 from thinwire.errors import WireFormatError
 from thinwire.types import Codec, ExchangeContext, Sparse
+
+Balance = Literal["bound", "rule", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,12 @@ class Shares:
 
     @classmethod
     def plan(
-        cls, counts: Sequence[int], sent: Sequence[int], selected: int, balance_above: float
+        cls,
+        counts: Sequence[int],
+        sent: Sequence[int],
+        selected: int,
+        balance_above: float,
+        balance: Balance = "bound",
     ) -> "Shares":
         """Pieces for regions with so many survivors, whose owners sent so much in phase 1.
 
@@ -39,17 +47,25 @@ class Shares:
         that a rank selected, and the survivors. Pieces are equal for all ranks or for all but the
         busiest, which passes its survivors on once and keeps none; of these plans, and that of
         leaving all as it is, the one is taken whose busiest rank sends least.
+
+        To compare with: `balance="rule"` is the paper's rule alone, "never" its direct allgatherv.
         """
         ranks, total = len(counts), sum(counts)
         cuts = (0, *accumulate(counts))
         as_is = cls(cuts, cuts)
         uneven = max(counts) * ranks > balance_above * total
-        if not uneven and as_is.most_sent(sent) <= 3 * max(selected, total) * (ranks - 1) / ranks:
+        within = as_is.most_sent(sent) <= 3 * max(selected, total) * (ranks - 1) / ranks
+        if balance == "never" or (not uneven and (within or balance == "rule")):
             return as_is
         busiest = max(range(ranks), key=lambda r: sent[r] + counts[r])
         holders = [1] * ranks, [int(r != busiest) for r in range(ranks)]
         plans = [as_is, *(as_is._cut_among(among) for among in holders if any(among))]
         return min(plans, key=lambda plan: plan.most_sent(sent))
+
+    @property
+    def owned(self) -> list[int]:
+        """How many survivors each region has."""
+        return [end - start for start, end in pairwise(self.region_cuts)]
 
     @property
     def balanced(self) -> bool:
@@ -83,9 +99,8 @@ class Shares:
     def most_sent(self, sent: Sequence[int]) -> int:
         """Entries that the busiest rank sends in both phases."""
         held = [end - start for start, end in pairwise(self.piece_cuts)]
-        owned = [end - start for start, end in pairwise(self.region_cuts)]
         return max(
-            sent[r] + owned[r] - _length(self.overlap(r, r)) + held[r] * (len(held) - 1)
+            sent[r] + self.owned[r] - _length(self.overlap(r, r)) + held[r] * (len(held) - 1)
             for r in range(len(held))
         )
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from thinwire.types import Communicator, Sparse, State
 
-Consensus = Literal["histogram", "average"]
+Consensus = Literal["histogram", "average", "equal"]
 
 NEVER = -1  # in place of the step at which something was evaluated
 PROBES = 64  # into so many pieces each boundary's range is cut, until it is found
@@ -98,12 +98,16 @@ def agree_on_regions(s: Sparse, comm: Communicator, consensus: Consensus) -> Reg
     Ok-Topk, section 3.1.1, and Algorithm 1, lines 5-7. There each rank cuts its own selection
     into equal parts, and the cuts are averaged ("average" here). That balances the sum only if
     all selections are alike: of two ranks that select at opposite ends, the averaged cut may
-    leave a region empty. "histogram" cuts the sum itself: see `_quantiles`.
+    leave a region empty. "histogram" cuts the sum itself: see `_quantiles`. "equal" regions are
+    equally wide, whatever was selected: the naive reduce of section 5.3, to compare with.
     """
-    average = consensus == "average"
-    edges = _average(s, comm) if average else _quantiles(s, comm)
-    regions = Regions((0, *edges.tolist(), s.numel))
-    return regions if average or comm.size == 1 else _rotated(regions, s, comm)
+    cut = {"histogram": _quantiles, "average": _average, "equal": _equally_wide}[consensus]
+    regions = Regions((0, *cut(s, comm).tolist(), s.numel))
+    return _rotated(regions, s, comm) if consensus == "histogram" and comm.size > 1 else regions
+
+
+def _equally_wide(s: Sparse, comm: Communicator) -> Tensor:
+    return _equal(s.numel, comm.size)
 
 
 def _equal(numel: int, ranks: int) -> Tensor:
@@ -152,8 +156,8 @@ def _quantiles(s: Sparse, comm: Communicator) -> Tensor:
 
 def expected_sums(ranks: int, consensus: Consensus) -> list[int]:
     """How many numbers `agree_on_regions` adds up, sum by sum, where selections are spread out."""
-    if consensus == "average":
-        return [ranks - 1]
+    if consensus != "histogram":
+        return [ranks - 1] if consensus == "average" else []
     return [*[(ranks - 1) * (PROBES + 1)] * _EXPECTED_ROUNDS, ranks]
 
 

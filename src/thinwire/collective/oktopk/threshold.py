@@ -29,10 +29,14 @@ def recall_threshold(memory: State, like: Tensor, step: int, interval: int) -> i
     return int(magnitude_bits(memory["threshold"].to(like.dtype)))
 
 
+def as_number(threshold: int, like: Tensor) -> Tensor:
+    """The magnitude with these bits, in the dtype of `like`."""
+    return torch.tensor(threshold, dtype=_INTEGERS[like.dtype]).view(like.dtype)
+
+
 def remember_threshold(threshold: int, like: Tensor, memory: State, step: int) -> None:
     """Keep the threshold in the unit's memory, as a number, not as bits."""
-    bits = torch.tensor(threshold, dtype=_INTEGERS[like.dtype])
-    memory["threshold"] = bits.view(like.dtype)
+    memory["threshold"] = as_number(threshold, like)
     memory["threshold_at"] = torch.tensor(step)
 
 
