@@ -53,9 +53,10 @@ def test_the_sketch_of_a_sum_is_the_sum_of_the_sketches(ratio: float, rows: int)
     ("ratio", "rows", "decode"),
     [(2, 1, None), (1, 1, None), (0.5, 1, None), (0.5, 3, None), (1, 3, "mean"), (0.5, 2, None)],
 )
-def test_right_on_average(ratio: float, rows: int, decode: str | None) -> None:
+@pytest.mark.parametrize("hashing", ["mix64", "four-wise"])
+def test_right_on_average(ratio: float, rows: int, decode: str | None, hashing: str) -> None:
     values = torch.randn(NUMEL, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    drawn = estimates(CountSketch(ratio, rows, decode), values)
+    drawn = estimates(CountSketch(ratio, rows, decode, hashing), values)
     errors = drawn.mean(0) - values
     variance = drawn.var(0) / SEEDS
     assert bool((variance > 0).all())
@@ -65,14 +66,27 @@ def test_right_on_average(ratio: float, rows: int, decode: str | None) -> None:
         assert abs(projected.mean()) <= 4 * projected.std() / math.sqrt(SEEDS)
 
 
-@pytest.mark.parametrize("ratio", [2.0, 1.0, 0.5])
-def test_the_squared_error_of_one_row_is_one_over_lambda(ratio: float) -> None:
+@pytest.mark.parametrize("ratio", [2.0, 1.0, 0.5, 0.2, 0.1, 0.05])
+@pytest.mark.parametrize("hashing", ["mix64", "four-wise"])
+def test_the_squared_error_of_one_row_is_one_over_lambda(ratio: float, hashing: str) -> None:
+    """Element by element too: (‖x‖² - x_i²) over the buckets."""
     values = torch.randn(NUMEL, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    relative = (estimates(CountSketch(ratio, rows=1), values) - values).square().sum(1)
-    relative /= values.square().sum()
-    expected = (NUMEL - 1) / math.ceil(ratio * NUMEL)
+    codec = CountSketch(ratio, rows=1, hashing=hashing)
+    squares = (estimates(codec, values) - values).square()
+    norm = values.square().sum()
+    relative = squares.sum(1) / norm
+    expected = (NUMEL - 1) / codec.buckets(NUMEL)
     assert abs(relative.mean() - expected) <= 4 * relative.std() / math.sqrt(SEEDS)
-    assert abs(relative.mean() * ratio - 1) < 0.05
+    assert abs(relative.mean() * ratio - 1) < 0.07
+    each = (norm - values.square()) / codec.buckets(NUMEL)
+    assert bool(((squares.mean(0) - each).abs() <= 5 * squares.std(0) / math.sqrt(SEEDS)).all())
+
+
+def test_two_hash_families_are_two_sketches() -> None:
+    x = everything(torch.ones(100))
+    plain, proved = (CountSketch(hashing=h).project(x, context()) for h in ("mix64", "four-wise"))
+    assert plain.shape == proved.shape
+    assert not torch.equal(plain, proved)
 
 
 def test_no_error_is_larger_than_its_bound() -> None:
@@ -122,6 +136,7 @@ def test_the_median_of_an_even_number_is_refused(rows: int) -> None:
         ({"rows": 0}, "rows=0"),
         ({"rows": 1.5}, "rows=1.5"),
         ({"decode": "mode"}, "decode='mode'"),
+        ({"hashing": "crc"}, "hashing='crc'"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict, says: str) -> None:

@@ -1,5 +1,7 @@
 """Count sketches: where an element goes, in which order sums are made, what comes back."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from thinwire.rng import hash_to_range, mix64
 
 everywhere = pytest.mark.parametrize("case", cases("count_sketch"))
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+Places = Callable[[Tensor, int, int, int], tuple[list[int], list[bool]]]
 SEEDS = [7, 2**63 - 1]
 
 
@@ -21,7 +24,19 @@ def places(indices: Tensor, row: int, buckets: int, seed: int) -> tuple[list[int
     return at, [bool(h & 1) for h in mix64(indices, seed + row).tolist()]
 
 
-def table_of(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int) -> Tensor:
+def polynomials(indices: Tensor, row: int, buckets: int, seed: int) -> tuple[list[int], list[bool]]:
+    """The contract of "four-wise": cubic, modulo 2^31 - 1, in plain integers."""
+    prime = 2**31 - 1
+    a, b, c, d, *signs = (h % prime for h in mix64(torch.arange(8), seed + row).tolist())
+    at = [(a * x**3 + b * x**2 + c * x + d) % prime * buckets // prime for x in indices.tolist()]
+    a, b, c, d = signs
+    odd = [(a * x**3 + b * x**2 + c * x + d) % prime % 2 == 1 for x in indices.tolist()]
+    return at, odd
+
+
+def table_of(
+    indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int, places: Places = places
+) -> Tensor:
     """The contract, one element at a time in the given order."""
     table = np.zeros((rows, buckets), values.numpy().dtype)
     for row in range(rows):
@@ -31,7 +46,7 @@ def table_of(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int
     return torch.from_numpy(table)
 
 
-def recovered(table: Tensor, numel: int, seed: int, how: str) -> Tensor:
+def recovered(table: Tensor, numel: int, seed: int, how: str, places: Places = places) -> Tensor:
     rows, buckets = table.shape
     estimates = []
     for row in range(rows):
@@ -116,3 +131,19 @@ def test_values_that_do_not_fit_are_refused() -> None:
         project(torch.arange(2), normal(3), 1, 4, 0)
     with pytest.raises(RecipeError, match="bfloat16"):
         project(torch.arange(3), normal(3, torch.bfloat16), 1, 4, 0)
+
+
+@everywhere
+@both
+def test_four_wise_places_are_those_of_polynomials(case: Case, dtype: torch.dtype) -> None:
+    indices, values = some(900, 87, dtype)
+    table = case.run(project, indices, values, 3, 40, SEEDS[1], "four-wise")
+    expected = table_of(indices, values, 3, 40, SEEDS[1], polynomials)
+    assert bits(table.reshape(-1)) == bits(expected.reshape(-1))
+    found = case.run(recover, expected, 333, SEEDS[1], "median", "four-wise")
+    assert bits(found) == bits(recovered(expected, 333, SEEDS[1], "median", polynomials))
+
+
+def test_four_wise_places_are_of_31_bits() -> None:
+    with pytest.raises(RecipeError, match="use 'mix64'"):
+        recover(torch.zeros(1, 1), 2**31, 0, "mean", "four-wise")

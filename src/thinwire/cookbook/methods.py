@@ -33,6 +33,7 @@ from thinwire.collective.oktopk.balance import Balance
 from thinwire.collective.oktopk.regions import Consensus
 from thinwire.cookbook.notation import build_pieces
 from thinwire.feedback import Momentum, NoFeedback, Residual
+from thinwire.kernels.count_sketch import Hashing
 from thinwire.pipeline import Pipeline
 from thinwire.sparsify import (
     BlockTopK,
@@ -212,7 +213,13 @@ def spardl(density: float = 0.01) -> Pipeline:
     return Pipeline(PartitionTopK(density, own=False), collective=SparDL(), unit="model")
 
 
-def s2(density: float = 1 / 32, block: int = 64, ratio: float = 0.5, rows: int = 3) -> Pipeline:
+def s2(
+    density: float = 1 / 32,
+    block: int = 64,
+    ratio: float = 0.5,
+    rows: int = 3,
+    hashing: Hashing = "mix64",
+) -> Pipeline:
     """S2 Reducer: the blocks of largest norm, and a count sketch of those that anyone chose.
 
     What was not chosen stays in the residual. What was comes with unbiased noise of about 1/`ratio`
@@ -220,9 +227,10 @@ def s2(density: float = 1 / 32, block: int = 64, ratio: float = 0.5, rows: int =
 
     `union` is cheaper wherever its blocks, which have no noise, do as well: at `ratio` ≥ 1 it sends
     no more for the same blocks, and below for `density`·`ratio` of them. Embeddings with
-    `sparse=True` go the same two ways, their rows as blocks.
+    `sparse=True` go the same two ways, their rows as blocks. `hashing="four-wise"` is the family
+    with a proof.
     """
-    blocks, codec = BlockTopK(density, block=block), CountSketch(ratio, rows)
+    blocks, codec = BlockTopK(density, block=block), CountSketch(ratio, rows, hashing=hashing)
     return Pipeline(blocks, codec, SketchAllReduce(block), unit="model")
 
 
