@@ -18,16 +18,20 @@ _SMALLEST, _NAN = tl.constexpr(SMALLEST), tl.constexpr(NAN_SCALE)
 
 
 @triton.jit
+def _butterflies(tile, GROUP: tl.constexpr, DISTANCE: tl.constexpr):
+    count: tl.constexpr = tile.shape[0]
+    pairs = tl.reshape(tile, (count * GROUP // (2 * DISTANCE), 2, DISTANCE))
+    first, second = tl.split(tl.permute(pairs, (0, 2, 1)))
+    pairs = tl.permute(tl.join(first + second, first - second), (0, 2, 1))
+    return tl.reshape(pairs, (count, GROUP))
+
+
+@triton.jit
 def _hadamard(tile, GROUP: tl.constexpr):
     """Pairs at a distance of 1, 2, 4 … elements."""
-    count: tl.constexpr = tile.shape[0]
     for turn in tl.static_range(0, 16):
-        distance: tl.constexpr = 1 << turn
-        if distance < GROUP:
-            pairs = tl.reshape(tile, (count * GROUP // (2 * distance), 2, distance))
-            first, second = tl.split(tl.permute(pairs, (0, 2, 1)))
-            pairs = tl.permute(tl.join(first + second, first - second), (0, 2, 1))
-            tile = tl.reshape(pairs, (count, GROUP))
+        if (1 << turn) < GROUP:
+            tile = _butterflies(tile, GROUP, 1 << turn)
     return tile
 
 
