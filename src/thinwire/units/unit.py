@@ -178,16 +178,18 @@ class Unit:
             self._flat = torch.empty(
                 self.spec.numel, dtype=self.spec.dtype, device=self.spec.device
             )
-        for part, grad in zip(self._flat.split(self.sizes), grads, strict=True):
-            part.view(grad.shape).copy_(grad)
+        torch._foreach_copy_(self._shaped(self._flat), list(grads))
         return self._flat
 
     def unflatten(self, flat: Tensor, grads: Sequence[Tensor]) -> None:
         """Write the update back into the gradients."""
         if flat.data_ptr() == grads[0].data_ptr():
             return  # it is a view of them
-        for part, grad in zip(flat.split(self.sizes), grads, strict=True):
-            grad.copy_(part.view(grad.shape))
+        torch._foreach_copy_(list(grads), self._shaped(flat))
+
+    def _shaped(self, flat: Tensor) -> list[Tensor]:
+        parts = zip(flat.split(self.sizes), self.spec.shapes, strict=True)
+        return [part.view(shape) for part, shape in parts]
 
     def context(self, seed: int, comm: Communicator, **more: Any) -> StepContext:
         """The address of this step."""
@@ -211,15 +213,19 @@ class Unit:
         A copy: a sum is not what it was before, once something was added and taken away again.
         """
         self._before = Before(self.pipeline, self.spec, self.step, self.whole)
+        copies, originals = [], []
         for piece, state in self.state.items():
-            kept = self._kept.setdefault(piece, {})
+            before = self._kept.get(piece, {})
+            self._kept[piece] = kept = {}
             for key, value in state.items():
-                if key in kept and kept[key].shape == value.shape:
-                    kept[key].copy_(value)
-                else:
-                    kept[key] = value.clone()
-            for key in kept.keys() - state.keys():
-                del kept[key]
+                copy = before.get(key)
+                if copy is None or copy.shape != value.shape:
+                    copy = torch.empty_like(value)
+                kept[key] = copy
+                copies.append(copy)
+                originals.append(value)
+        if copies:
+            torch._foreach_copy_(copies, originals)  # many at a time, where they are on a GPU
 
     def undo(self) -> None:
         """Go back to what `remember` saw. The buffers change places; nothing is copied."""
