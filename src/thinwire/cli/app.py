@@ -17,6 +17,7 @@ try:
     from thinwire.cli.plan import plan
     from thinwire.cli.recipes import recipes as list_recipes
     from thinwire.cli.report import report
+    from thinwire.cli.reproduce import reproduce
     from thinwire.cli.simulate import simulate
 except ImportError as error:
     if str(error.name).partition(".")[0] not in ("typer", "rich"):
@@ -37,7 +38,11 @@ def _fail(reason: str) -> NoReturn:
     sys.exit(2)
 
 
-for command in (demo, list_recipes, doctor, plan, check_plan, simulate, lab, report, inspect):
+COMMANDS = (
+    *(demo, list_recipes, doctor, plan, check_plan, simulate, lab, report, inspect),
+    reproduce,
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(bench, name="bench")
 

@@ -5,7 +5,8 @@ A page says what belongs where, and everything between the two comments is made 
     <!-- table: steps results/train-gpu.json gpt2 -->
     <!-- end of table -->
 
-The path is as seen from the page. Where there is no such file, there is no table.
+The path is as seen from the page, and may be a pattern. Where there is no such file, there is no
+table.
 """
 
 import re
@@ -15,12 +16,18 @@ from typing import Any
 
 from thinwire.errors import ThinwireError
 from thinwire.report.converge import converge_table
+from thinwire.report.papers import paper_section, verdicts
 from thinwire.report.steps import steps_table
 from thinwire.results.file import Row
 from thinwire.results.rows import read
 
 Table = Callable[[Sequence[Row], str, Mapping[str, Any]], str]
-TABLES: dict[str, Table] = {"steps": steps_table, "converge": converge_table}
+TABLES: dict[str, Table] = {
+    "steps": steps_table,
+    "converge": converge_table,
+    "paper": paper_section,
+    "verdicts": verdicts,
+}
 BLOCK = re.compile(r"(<!-- table: (\S+) (\S+) (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
@@ -31,11 +38,11 @@ def renewed(text: str, folder: Path) -> str:
         opening, kind, file, what, closing = block.groups()
         if kind not in TABLES:
             raise ThinwireError(f"unknown table {kind!r}; there are: {', '.join(TABLES)}")
-        path = folder / file
-        if not path.exists():
+        paths = sorted((folder / file).parent.glob(Path(file).name))
+        if not paths:
             return f"{opening}{closing}"
-        results = read([path])
-        table = TABLES[kind](results.rows, what, results.origins.get(path.name, {}))
+        results = read(paths)
+        table = TABLES[kind](results.rows, what, results.origins.get(paths[0].name, {}))
         return f"{opening}\n{table}\n\n{closing}"
 
     return BLOCK.sub(fill, text)

@@ -98,6 +98,14 @@ KINDS = (
         "codec",
         "The line is the entropy: what no lossless codec can go below.",
     ),
+    Kind(
+        "paper",
+        "Figures of papers",
+        "paper item panel curves",
+        "item",
+        "Whole lines were measured here; lines of dashes are the paper's own or computed.",
+    ),
+    Kind("verdict", "What holds of the papers", "paper item says theirs ours verdict", "item"),
 )
 OTHER = Kind("other", "Other rows", "", "recipe")
 

@@ -87,6 +87,8 @@ def _text(column: str, value: Any) -> str:
             return f"{value:,}"
         case float():
             return f"{value:.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+        case {"series": series}:
+            return str(series)
         case [first, *_, last]:
             return f"{_text(column, first)} … {_text(column, last)}"
         case list():

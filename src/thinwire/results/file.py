@@ -45,8 +45,13 @@ class ResultFile:
         self.rows += [_plain(row) for row in rows]
         if self.path is not None:
             head = {"schema": SCHEMA, "machine": self.machine, **self._origin}
-            content = json.dumps(head | {"rows": self.rows}, indent=1, allow_nan=False)
-            write_whole(self.path, _NUMBERS.sub(_on_one_line, content) + "\n")
+            write_whole(self.path, _text(head | {"rows": self.rows}))
+
+
+def replace_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Other rows in a file; where and by which command they were measured stays as it is."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    write_whole(path, _text(content | {"rows": [_plain(row) for row in rows]}))
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -57,6 +62,10 @@ def write_whole(path: Path, text: str) -> None:
     beside = path.with_name(path.name + ".part")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)
+
+
+def _text(content: dict[str, Any]) -> str:
+    return _NUMBERS.sub(_on_one_line, json.dumps(content, indent=1, allow_nan=False)) + "\n"
 
 
 def _on_one_line(numbers: re.Match[str]) -> str:

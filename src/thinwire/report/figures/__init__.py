@@ -8,6 +8,7 @@ from thinwire.report.charts.palette import looks
 from thinwire.report.figures.codecs import codec_figures
 from thinwire.report.figures.converge import converge_figures
 from thinwire.report.figures.kernels import kernel_figures
+from thinwire.report.figures.papers import paper_figures
 from thinwire.report.figures.scaling import simulate_figures, sync_figures
 from thinwire.report.figures.steps import steps_figures, timeline_figures
 from thinwire.report.figures.train import train_figures
@@ -23,6 +24,7 @@ _FIGURES = {
     "simulate": simulate_figures,
     "kernels": kernel_figures,
     "codecs": codec_figures,
+    "paper": paper_figures,
 }
 
 

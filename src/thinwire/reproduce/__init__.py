@@ -1,0 +1,1 @@
+"""The papers' experiments again, at the scale of one machine: `thinwire reproduce`."""
