@@ -276,9 +276,9 @@ def judge_density(panels: dict[str, Panel]) -> list[Finding]:
 
 
 FIGURE_9 = (
-    "The paper draws its own formulas (table I) with its α = 0.436 ms and β = 9 ns a byte. Computed "
-    "are the rounds, messages and bytes of the code here, with the same α and β; bytes are counted "
-    "on the sockets of real exchanges at P = 2, 4, 8 (ρ = 0.01)."
+    "The paper draws its own formulas (table I) with its α = 0.436 ms and β = 9 ns a byte. "
+    "Computed are the rounds, messages and bytes of the code here, with the same α and β; bytes "
+    "are counted on the sockets of real exchanges at P = 2, 4, 8 (ρ = 0.01)."
 )
 FIGURE_10 = "Computed: the single GPU's time (table VI) and the exchange in the α-β model."
 
