@@ -75,6 +75,7 @@ class Measures:
             learning_rates=(lesson.rate,),
             steps=lesson.steps,
             every=max(1, lesson.steps // 8),
+            series=True,
         )
         failures = learning_run.run(settings, results, Inner(self.watcher))
         if failures:

@@ -4,6 +4,7 @@ gpt2            GPT-2 124 M reads words of Python's standard library, sources an
 transformer25m  a transformer of 25 M reads its bytes
 resnet18        reads scikit-learn's digits
 embedding       an embedding of 50,000 rows, of which a batch reads few, names the next word
+ratings         a neural collaborative filter ranks what a user may like; its data are made
 
 and small ones that finish on a CPU. Every batch is a function of (seed, step, rank), so all
 recipes see the same data in the same order.
@@ -23,11 +24,12 @@ from thinwire.rng import generator, stream_seed
 from thinwire.workloads import corpus
 from thinwire.workloads.corpus import Arrays
 from thinwire.workloads.gpt import Gpt
+from thinwire.workloads.ratings import NeuralFilter, Ratings
 from thinwire.workloads.resnet import Basic, ResNet
 from thinwire.workloads.tasks import CPU, Batch, NextWord
 
 Optimizer = Literal["adamw", "sgd"]
-Source = Literal["text", "images"]
+Source = Literal["text", "images", "made"]
 Tensors = dict[str, Tensor]
 ADAM_BETAS = (0.9, 0.95)  # as language models are trained since GPT-3
 FEWER_BYTES = 1 << 22  # for small models: words take time to count
@@ -140,6 +142,7 @@ class Lesson:
     unseen: int  # held-out examples, of all ranks together
     steps: int
     rates: Mapping[Optimizer, tuple[float, ...]]
+    top: int = 1  # answers that an unseen example has: a hit if the right one is among them
 
     def build(self, data: Tensors) -> nn.Module:
         """A fresh model; its weights come from torch's global generator."""
@@ -205,6 +208,12 @@ LESSONS: dict[str, Lesson] = {
         partial(NextWord, 10_000, 32, 512, sparse=False),
         *(WordsBefore(10_000, 512, most=FEWER_BYTES), 128, 2_048, 200),
         {"adamw": (1e-3, 3e-3, 1e-2), "sgd": (1.0, 3.0, 10.0)},
+    ),
+    "ratings": Lesson(
+        partial(NeuralFilter, 256, 512),
+        *(Ratings(), 128, 256, 200),
+        {"adamw": (1e-3, 3e-3, 1e-2), "sgd": (0.3, 1.0, 3.0)},
+        top=10,  # of a hundred
     ),
     "transformer-tiny": Lesson(_TINY, NextToken(32), 4, 32, 40, {"adamw": (3e-3,), "sgd": (0.1,)}),
 }

@@ -50,14 +50,14 @@ def recorded(
     model: str, steps: Sequence[int], densities: Sequence[float], seed: int
 ) -> Iterator[Sample]:
     """The largest elements of a model's gradient at some steps of training it on one process."""
-    for step, gradient in _train(model, frozenset(steps), seed):
+    for step, gradient in gradients(model, frozenset(steps), seed):
         for density in densities:
             indices, values, _ = largest(gradient, target_count(gradient.numel(), density, None))
             selection = Sparse(indices, values, gradient.numel())
             yield Sample(f"{model}, step {step}", density, selection)
 
 
-def _train(name: str, steps: frozenset[int], seed: int) -> Iterator[tuple[int, Tensor]]:
+def gradients(name: str, steps: frozenset[int], seed: int) -> Iterator[tuple[int, Tensor]]:
     """The flat gradient at each of the steps, counted from 1."""
     task = TASKS[name]
     with torch.random.fork_rng(devices=[]):

@@ -69,7 +69,7 @@ class Learning(Training):
         """The loss on unseen examples every so many steps, with bytes and seconds in between."""
         mine = self.lesson.held_out(self.data, self.rank, dist.get_world_size())
         self.unseen = [part.to(self.device).split(self.lesson.examples) for part in mine]
-        points = [{"step": 0, "held_out_loss": self.held_out_loss()}]
+        points: list[Message] = [{"step": 0, **self.look()}]
         for start in range(0, self.case["steps"], self.case["every"]):
             restart_deadline(self.case)
             points.append(self.stretch(min(self.case["every"], self.case["steps"] - start)))
@@ -86,11 +86,11 @@ class Learning(Training):
             self.step()
         seconds = self.end() - started
         link, sockets = self.counted(before)
-        loss = self.held_out_loss()
-        self.note = f"loss {loss:.3f}"
+        seen = self.look()
+        self.note = f"loss {seen['held_out_loss']:.3f}"
         return {
             "step": len(self.losses),
-            "held_out_loss": loss,
+            **seen,
             "seconds": seconds,
             "link_bytes": link,
             "socket_bytes": sockets,
@@ -103,20 +103,24 @@ class Learning(Training):
         super().step()
 
     @torch.no_grad()
-    def held_out_loss(self) -> float:
-        """The mean over all ranks' shares, in nats."""
+    def look(self) -> Message:
+        """At all ranks' shares of what is held out: the mean loss in nats, and the hits."""
         model = self.ddp.module
         for buffer in model.buffers():  # each rank's running means are of its own examples
             if buffer.is_floating_point():
                 dist.all_reduce(buffer)
                 buffer.div_(dist.get_world_size())
         model.eval()
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         for inputs, targets in zip(*self.unseen, strict=True):
             with self.precision():
-                loss: Tensor = loss_of(model(inputs), targets)
+                logits: Tensor = model(inputs)
+                loss = loss_of(logits, targets)
+            answers = logits.topk(min(self.lesson.top, logits.shape[-1])).indices
             sums[0] += loss * targets.numel()
-            sums[1] += targets.numel()
+            sums[1] += (answers == targets.unsqueeze(-1)).sum()
+            sums[2] += targets.numel()
         model.train()
         dist.all_reduce(sums)
-        return float(sums[0] / sums[1])
+        loss_sum, hits, count = sums.tolist()
+        return {"held_out_loss": loss_sum / count, "held_out_hits": hits / count}

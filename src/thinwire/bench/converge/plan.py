@@ -56,6 +56,7 @@ class Settings:
     text: Path | None = None
     images: Path | None = None
     times: tuple[Path, ...] = ()
+    series: bool = False  # what pieces tell step by step, with each run
 
     def names(self) -> list[str]:
         """Of recipes; what the others refer to comes first."""

@@ -1,7 +1,8 @@
 """`thinwire bench converge`: time to a loss, models × optimisers × recipes × seeds × rates.
 
 Rows are of four kinds. A *run* learned over unshaped links: `points` has the held-out loss every so
-many steps, with the training loss since the look before, and bytes and seconds since the start (a
+many steps and the share of hits (the right answer is first, or among the first ten of `ratings`),
+with the training loss since the look before, and bytes and seconds since the start (a
 rank's, looks not counted); `data_size` counts the bytes, words or images to train on. *Timed steps*
 are those of `bench train --device`. From both comes a row for each recipe and rate: `reached` says
 by target after how many steps, seconds and bytes per rank the mean over the seeds was there (null:
@@ -129,14 +130,16 @@ class Prepared:
             self._parameters[model] = sum(p.numel() for p in built.parameters())
 
     def _source(self, model: str) -> Path | None:
-        of_text = LESSONS[model].reader.source == "text"
-        return self._settings.text if of_text else self._settings.images
+        own = {"text": self._settings.text, "images": self._settings.images}
+        return own.get(LESSONS[model].reader.source)
 
     def _described(self, model: str) -> str:
-        source, of_text = self._source(model), LESSONS[model].reader.source == "text"
+        source, kind = self._source(model), LESSONS[model].reader.source
         if source is not None:
             return source.name
-        return "Python's standard library" if of_text else "scikit-learn's digits"
+        return {"text": "Python's standard library", "images": "scikit-learn's digits"}.get(
+            kind, "made ratings"
+        )
 
     def setting(self, case: Case, lab: Lab) -> Row:
         about = setting_of(case, lab) | {
@@ -172,6 +175,7 @@ def learned(answers: Answers, case: Case, settings: Settings) -> Row:
         "points": {
             "step": steps,
             "held_out_loss": [point["held_out_loss"] for point in points],
+            "held_out_hits": [point.get("held_out_hits") for point in points],
             "train_loss": [None, *means],
             "seconds": [0.0, *accumulate(seconds)],
             "bytes": _sent(answers),
@@ -182,7 +186,7 @@ def learned(answers: Answers, case: Case, settings: Settings) -> Row:
             phase: fmean(rank["phases"][phase] for rank in ranks) for phase in ranks[0]["phases"]
         },
         "cores_busy_with_other_work": answers.other_load,
-    }
+    } | ({"series": ranks[0]["series"]} if settings.series else {})
 
 
 def _column(rank: Row, name: str) -> list[float | None]:

@@ -232,7 +232,7 @@ class Training:
     def of_the_library(self) -> Message:
         """What a recipe of ours says of itself."""
         if self.handle is None:
-            return {"phases": {}, "counted_bytes": None, "decision": None}
+            return {"phases": {}, "counted_bytes": None, "decision": None, "series": {}}
         total = self.handle.stats()["total"]
         steps = self.every * max(1, total["steps"])
         timed = self.every * max(1, total["steps"] - total["first_steps"]["steps"])
@@ -240,6 +240,7 @@ class Training:
             "phases": {phase: seconds / timed for phase, seconds in total["seconds"].items()},
             "counted_bytes": total["bytes_sent"] / steps,
             "decision": self.handle.synchronizer.choosers.decided(),
+            "series": self.handle.stats().get("series", {}),
         }
 
     def trace(self) -> list[Span]:
