@@ -12,6 +12,8 @@ from thinwire.bench.converge import plan as learning
 from thinwire.bench.converge import run as learning_run
 from thinwire.bench.sync import run as syncing
 from thinwire.bench.timing import Quiet, Watcher
+from thinwire.bench.train import plan as training
+from thinwire.bench.train import run as training_run
 from thinwire.cookbook import recipe
 from thinwire.cost.network import Link, Network
 from thinwire.cost.predict import predict
@@ -98,6 +100,25 @@ class Measures:
         if failures:
             raise ThinwireError("\n".join(failures))
         return results.rows
+
+    def train(
+        self, model: str, recipes: Sequence[str], workers: int, steps: int
+    ) -> dict[str, list[Row]]:
+        """`bench train` over the loopback: each recipe's rows, with loss and bytes."""
+        results = ResultFile(None)
+        settings = training.Settings(
+            models=(model,),
+            recipes=tuple(recipes),
+            workers=(self.scale(workers, 2),),
+            rates=(None,),
+            steps=self.scale(steps, 3),
+            target_loss=99.0,  # all train for as long
+        )
+        failures = training_run.run(settings, results, Inner(self.watcher))
+        if failures:
+            raise ThinwireError("\n".join(failures))
+        names = dict.fromkeys(row["recipe"] for row in results.rows)
+        return {name: [row for row in results.rows if row["recipe"] == name] for name in names}
 
 
 def exchange(
