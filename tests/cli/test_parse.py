@@ -24,6 +24,7 @@ from thinwire.results.file import ResultFile
 
 COMMANDS = (
     *("demo", "recipes", "doctor", "plan", "check-plan", "simulate", "lab", "report", "inspect"),
+    "reproduce",
     *("bench sync", "bench train", "bench converge", "bench kernels", "bench codecs"),
 )
 

@@ -198,8 +198,8 @@ def judge_scaling(panels: dict[str, Panel]) -> list[Finding]:
         Finding(
             "on 32 workers gTop-k scales better than top-k, and top-k better than dense",
             f"gTop-k's efficiency {min(theirs):.0%} to {max(theirs):.0%}",
-            f"in {sum(order)} of {len(order)} models; {min(ours):.0%} to {max(ours):.0%}, on the wire "
-            "that their α and β describe",
+            f"in {sum(order)} of {len(order)} models; {min(ours):.0%} to {max(ours):.0%}, on the "
+            "wire that their α and β describe",
             verdict(order),
         ),
         Finding(

@@ -219,8 +219,8 @@ def judge_overhead(panels: dict[str, Panel]) -> list[Finding]:
 
 FIGURE_3 = (
     "(a) to (c): a next-word model with an embedding of 50,000 rows, 4 workers, 24 steps. (d) to "
-    f"(f): a small ResNet on digits, 4 workers, {LESSON.steps} steps, 1/32 in blocks of 32. Bytes are "
-    "counted on the sockets; the paper's speed-ups are of 16 GPUs."
+    f"(f): a small ResNet on digits, 4 workers, {LESSON.steps} steps, 1/32 in blocks of 32. Bytes "
+    "are counted on the sockets; the paper's speed-ups are of 16 GPUs."
 )
 
 PAPER_S2 = Paper(
