@@ -4,7 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup system demo test test-gpu soak soak-gpu fuzz quick examples lint docs bench bench-converge bench-gpu bench-converge-gpu clean
+PAPERS := gtopk ok-topk dragonn deepreduce s2
+
+.PHONY: $(PAPERS:%=paper-%) setup system demo test test-gpu soak soak-gpu fuzz quick examples lint docs bench bench-converge bench-gpu bench-converge-gpu clean
 
 setup: $(STAMP)
 
@@ -111,6 +113,12 @@ bench: setup
 	$(BIN)/thinwire bench kernels --device cpu --n 25.6m --density 0.001,0.01 --threads 1,2 \
 	  --json $(RESULTS)/kernels-cpu.json --png $(RESULTS)/kernels-cpu.png
 	$(BIN)/thinwire bench codecs --json $(RESULTS)/codecs.json --png $(RESULTS)/codecs.png
+
+# A paper's figures and tables again, with what holds of them, and its page: make paper-gtopk. Under 15 minutes each.
+PAGE_OF_s2 := s2-reducer
+$(PAPERS:%=paper-%): paper-%: setup
+	$(BIN)/thinwire reproduce $* --json $(RESULTS)/paper-$*.json --png $(RESULTS)/paper-$*.png \
+	  --page docs/papers/$(or $(PAGE_OF_$*),$*).md --page docs/papers/index.md
 
 # Time to a loss on the CPU, small; RESUME=--resume goes on with what an interrupted run has done.
 CONVERGE := torch-dense,torch-powersgd-4,int8,int4,powersgd,powersgd(16),optim:topk,topk,dgc,union,optim:union,chunk-topk
