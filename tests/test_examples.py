@@ -1,4 +1,4 @@
-"""Every file in examples/ runs as its docstring says, with two processes, or on two nodes.
+"""Every file in examples/ runs with what torchrun gives it, and one of them by torchrun itself.
 
 Those of frameworks are short, and differ from what is in examples/uncompressed by a line or two.
 """
@@ -8,11 +8,13 @@ import difflib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.extras import needs
+from support.stage import Stage
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples"
@@ -33,13 +35,9 @@ SAYS = {
 """What rank 0 prints when it got to the end."""
 
 
-PYTHON = sys.executable
-TWO_PROCESSES = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-LAB = [PYTHON, "-c", "from thinwire.cli.app import main; main()", "lab", "--loopback"]
-TWO_NODES = [*LAB, "--workers=4", "--nodes=2", "--", PYTHON, "-m", "torch.distributed.run"]
+RANKS = {"outer.py": (4, 2), "with_fsdp.py": (4, 1)}
+"""How many, on how many nodes, where it is not two on one."""
 
-
-NODES = {"outer.py", "with_fsdp.py"}
 NEEDS = {
     "with_accelerate.py": ["accelerate", "transformers"],
     "with_lightning.py": ["lightning"],
@@ -47,13 +45,27 @@ NEEDS = {
 }
 
 
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    yield stage
+    stage.close()
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=needs(*NEEDS.get(name, []))) for name in SAYS]
 )
-def test_it_runs(name: str) -> None:
-    torchrun = TWO_NODES if name in NODES else TWO_PROCESSES
+def test_it_runs(stage: Stage, name: str) -> None:
+    ranks, nodes = RANKS.get(name, (2, 1))
+    done = stage.run(FOLDER / name, ranks, nodes)
+    assert done.codes == [0] * ranks, done.printed
+    assert SAYS[name] in done.printed
+
+
+def test_torchrun_starts_them_as_their_docstrings_say() -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
-        [*torchrun, str(FOLDER / name)],
+        [*torchrun, str(FOLDER / "ddp.py")],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         cwd=ROOT,
         capture_output=True,
@@ -61,7 +73,7 @@ def test_it_runs(name: str) -> None:
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    assert SAYS[name] in done.stdout
+    assert SAYS["ddp.py"] in done.stdout
 
 
 PLAIN = sorted(file.name for file in (FOLDER / "uncompressed").glob("*.py"))

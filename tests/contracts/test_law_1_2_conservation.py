@@ -5,14 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.contracts import ranks
-from support.contracts.cases import Case, Layer, everything
+from support.contracts.cases import Case, Layer, with_every_size
 from support.contracts.laws import check, check_exchange
 from support.contracts.strategies import cases
-from support.contracts.strategies import ranks as sizes
 
 
-@pytest.mark.parametrize("size", sizes)
-@pytest.mark.parametrize("recipe", everything())
+@pytest.mark.parametrize(("recipe", "size"), with_every_size())
 @settings(max_examples=1)
 @given(data=st.data())
 def test_any_gradients(cluster, recipe, size, data):
@@ -20,8 +18,7 @@ def test_any_gradients(cluster, recipe, size, data):
     check(cluster.run(ranks.train, size, case))
 
 
-@pytest.mark.parametrize("size", sizes)
-@pytest.mark.parametrize("recipe", everything())
+@pytest.mark.parametrize(("recipe", "size"), with_every_size())
 def test_what_ranks_deliver_is_the_total(cluster, recipe, size):
     layers = (
         Layer((900,)),

@@ -3,16 +3,14 @@
 import pytest
 
 from support.contracts import ranks
-from support.contracts.cases import Case, Layer, everything
-from support.contracts.strategies import some_ranks
+from support.contracts.cases import Case, Layer, everything, with_two_sizes
 
 # From 2^15 elements on, PyTorch splits an operation between threads.
 LAYERS = (Layer((70_000,)), Layer((300, 7), "bfloat16", "transposed"), Layer((5000,), "float64"))
 RANDOM = ("randomk", "terngrad", "qsgd", "s2")
 
 
-@pytest.mark.parametrize("size", some_ranks)
-@pytest.mark.parametrize("recipe", everything())
+@pytest.mark.parametrize(("recipe", "size"), with_two_sizes())
 def test_again_with_more_threads(cluster, recipe, size):
     case = Case(recipe, LAYERS, steps=2, seed=11, settings={"density": 0.01})
     for once, again in cluster.run(ranks.repeat, size, case, (1, 2)):

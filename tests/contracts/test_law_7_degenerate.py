@@ -6,9 +6,8 @@ NaN and Inf have a file of their own.
 import pytest
 
 from support.contracts import ranks
-from support.contracts.cases import DTYPES, Case, Layer, everything
+from support.contracts.cases import DTYPES, Case, Layer, everything, with_a_density, with_two_sizes
 from support.contracts.laws import check
-from support.contracts.strategies import some_ranks
 
 ODD_FORMS = (
     Layer((0,)),
@@ -23,15 +22,14 @@ ODD_FORMS = (
 )
 
 
-@pytest.mark.parametrize("size", some_ranks)
-@pytest.mark.parametrize("recipe", everything())
+@pytest.mark.parametrize(("recipe", "size"), with_two_sizes())
 def test_odd_forms(cluster, recipe, size):
     """Empty, one element, no dimensions, all zeros, zero but on one rank, not contiguous."""
     case = Case(recipe, ODD_FORMS, settings={"density": 0.01})
     check(cluster.run(ranks.train, size, case))
 
 
-@pytest.mark.parametrize("recipe", everything())
+@pytest.mark.parametrize("recipe", with_a_density())
 def test_next_to_nothing_selected(cluster, recipe):
     """So few of so many that the mean is taken where the total is not zero, and only there."""
     case = Case(recipe, (Layer((60_000,)),), settings={"density": 0.0005})

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from support.contracts import ranks
-from support.contracts.cases import DTYPES, Case, Layer, everything
+from support.contracts.cases import DTYPES, Case, Layer, everything, one_per, with_two_sizes
 from support.contracts.laws import check
-from support.contracts.strategies import some_ranks
 
 LAYERS = (
     Layer((900,)),
@@ -21,8 +20,7 @@ LAYERS = (
 )
 
 
-@pytest.mark.parametrize("size", some_ranks)
-@pytest.mark.parametrize("recipe", everything())
+@pytest.mark.parametrize(("recipe", "size"), with_two_sizes())
 def test_bit_for_bit(cluster, recipe, size):
     case = Case(recipe, LAYERS, steps=5, seed=5, settings={"density": 0.05})
     for went_on, resumed in cluster.run(ranks.stop_and_go, size, case, 3):
@@ -38,8 +36,10 @@ def test_bit_for_bit_whatever_the_unit(cluster, unit):
         assert resumed == went_on
 
 
-@pytest.mark.parametrize(("old", "new"), [(2, 3), (3, 2)])
-@pytest.mark.parametrize("recipe", everything())
+@pytest.mark.parametrize(
+    ("recipe", "old", "new"),
+    [(name, 2, 3) for name in everything()] + [(name, 3, 2) for name in one_per("feedback")],
+)
 def test_at_another_size_the_waiting_mass_is_kept(cluster, recipe, old, new):
     case = Case(recipe, LAYERS, steps=3, seed=5, settings={"density": 0.05})
     saved = cluster.run(ranks.states, old, case)

@@ -53,6 +53,29 @@ def everything() -> list[str]:
     return [*tw.recipes(), *MIXTURES]
 
 
+def one_per(role: str) -> list[str]:
+    """Of `everything`, the first with each collective, or each feedback."""
+    pieces = ((type(getattr(Case(name, ()).pipeline(), role)), name) for name in everything())
+    return list(dict(reversed(list(pieces))).values())
+
+
+def with_every_size() -> list[tuple[str, int]]:
+    """What depends on P is the collective: one with each at P = 1 to 8, and all recipes at 5."""
+    thorough = one_per("collective")
+    others = [(name, 5) for name in everything() if name not in thorough]
+    return [(name, size) for name in thorough for size in range(1, 9)] + others
+
+
+def with_two_sizes() -> list[tuple[str, int]]:
+    """For laws that do not depend on P: everything at 2, and one with each collective at 5."""
+    return [(name, 2) for name in everything()] + [(name, 5) for name in one_per("collective")]
+
+
+def with_a_density() -> list[str]:
+    """The recipes that take one; of the others, and of mixtures, the setting would be dropped."""
+    return [r for r in tw.recipes() if "density" in inspect.signature(RECIPES[r]).parameters]
+
+
 @dataclass(frozen=True)
 class Layer:
     """One gradient: its form, its layout in memory, and what is in it."""
