@@ -9,7 +9,7 @@ from thinwire.reproduce.experiment import Curve, Finding, Panel, verdict
 from thinwire.reproduce.measures import DENSE, Lesson, Measures, mean_points, sent_per_step
 from thinwire.results.curves import crossing
 
-LESSON = Lesson("resnet-small", steps=60, seeds=1)
+LESSON = Lesson("resnet-small", workers=2, steps=60, seeds=1)
 LEARNT = {
     DENSE: "FULL",
     "topk(0.01)": "TopK",

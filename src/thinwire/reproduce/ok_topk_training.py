@@ -11,10 +11,13 @@ OURS = "ok-topk(0.02, monitor_xi=4)"
 
 
 def _series(runs: list[Row], what: str) -> tuple[list[int], list[float]]:
-    """What the units told, added up over them."""
-    units = [unit[what] for unit in runs[0]["series"].values() if what in unit]
-    totals = [sum(at) for at in zip(*(unit["values"] for unit in units), strict=True)]
-    return units[0]["steps"], totals
+    """What the units told, added up over those of a step: DDP makes its buckets anew after one."""
+    totals: dict[int, float] = {}
+    for unit in runs[0]["series"].values():
+        if what in unit:
+            for step, value in zip(unit[what]["steps"], unit[what]["values"], strict=True):
+                totals[step] = totals.get(step, 0.0) + value
+    return sorted(totals), [totals[step] for step in sorted(totals)]
 
 
 def measure_xi(measures: Measures) -> list[Panel]:
