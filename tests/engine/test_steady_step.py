@@ -25,6 +25,7 @@ RECIPES = [
     "topk(0.1) | raw | allgather | adam(refresh=2)",
     "topk(0.1) | raw | allgather | residual(0.9, reset_every=2)",
     "block(0.1, 16) | none | union(16) | momentum",
+    "block(0.1, 16) | raw+fp16 | allgather | residual",
     "clt-k(0.1)",
     "micro(0.1)",
 ]

@@ -1,8 +1,8 @@
 """All that runs on a GPU, and its log: `make test-gpu`.
 
-First the tests of the pieces and kernels, in several processes; then those of this folder, whose
-ranks have the card to themselves. The log begins with the commit and the machine, and says what
-pytest says, without the paths of this machine.
+First the tests of the pieces and kernels, in several processes; then those of this folder, the laws
+beside the others, since both wait for compilers most of the time. The log begins with the commit
+and the machine, and says what pytest says, without the paths of this machine.
 """
 
 import argparse
@@ -10,8 +10,10 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import repeat
 from pathlib import Path
 from typing import TextIO
 
@@ -29,6 +31,7 @@ PIECES = [
     "auto",
     "comm",
 ]
+LAWS = "tests/gpu/test_laws.py"
 TAKES_S = 900
 
 
@@ -42,13 +45,16 @@ def main() -> int:
         parser.error(reason)  # rather than a log of skips
     parallel = ["-n", str(options.jobs), "--dist", "loadfile"] if find_spec("xdist") else []
     pieces = [f"tests/{name}" for name in PIECES if (CHECKOUT / "tests" / name).is_dir()]
-    parts = [[*pieces, "-k", "cuda or triton or gpu", *parallel], ["tests/gpu", "-rs"]]
+    first = [*pieces, "-k", "cuda or triton or gpu", *parallel]
+    ranks = [[LAWS, "-rs"], ["tests/gpu", f"--ignore={LAWS}", "-rs"]]
     started = time.monotonic()
     with options.log.open("w") as log:
         say(log, f"commit {options.commit or commit()}, make test-gpu, {machine()}")
-        results = [run(log, part) for part in parts]
+        results = [run(log, first)]
+        with ThreadPoolExecutor() as pool:
+            results += pool.map(run, repeat(log), ranks)
         took = time.monotonic() - started
-        say(log, f"both parts in {took:.0f} s: {'failed' if any(results) else 'passed'}")
+        say(log, f"all parts in {took:.0f} s: {'failed' if any(results) else 'passed'}")
     return int(any(results))
 
 
@@ -80,9 +86,9 @@ def version_of(package: str) -> str:
 
 
 def run(log: TextIO, arguments: list[str]) -> int:
-    """One pytest, shown and logged as it goes."""
+    """One pytest, shown as it goes, and logged when it is over."""
     command = ["-m", "pytest", "-p", "no:cacheprovider", "--tb=short", *arguments]
-    say(log, "python3 " + subprocess.list2cmdline(command))
+    lines = ["python3 " + subprocess.list2cmdline(command)]
     pytest = subprocess.Popen(
         [sys.executable, *command], cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True,
@@ -90,9 +96,11 @@ def run(log: TextIO, arguments: list[str]) -> int:
     assert pytest.stdout is not None
     try:
         for line in pytest.stdout:
-            say(log, line.rstrip())
+            lines.append(line.rstrip())
+            print(lines[-1], flush=True)
         return pytest.wait(timeout=TAKES_S)
     finally:
+        print(*map(without_paths, lines), sep="\n", file=log, flush=True)
         if pytest.poll() is None:
             pytest.terminate()
 

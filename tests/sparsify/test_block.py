@@ -1,11 +1,15 @@
 """Block top-k."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from support.sparsify import DEVICES, draw, select
+from support.sparsify import DEVICES, at, draw, select
 from thinwire.errors import RecipeError
+from thinwire.kernels.lazy_sum import LazySum
 from thinwire.sparsify import BlockTopK
+from thinwire.types import PADDING, Layout, Sparse
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -27,6 +31,22 @@ def test_a_short_last_block_can_win_and_stays_in_range() -> None:
     x[1000:] = 9.0
     chosen = select(BlockTopK(0.001, block=250), x)
     assert chosen.indices.tolist() == [1000, 1001, 1002]
+
+
+@pytest.mark.parametrize("short_wins", [True, False])
+def test_of_each_tensor_a_number_that_every_rank_knows(short_wins: bool) -> None:
+    """Where ranks must know the size of a selection, a short block is filled up, at the end."""
+    x = torch.ones(40)
+    x[16:20] = 9.0 if short_wins else 0.0  # the last block of the first tensor
+    layout = Layout(("a", "b"), (20, 20), (False, False), each=True)
+    ctx = replace(at(), steady=True, layout=layout)
+    chosen = BlockTopK(0.5, block=16).select_parts(LazySum(x), {}, ctx)
+    assert isinstance(chosen, Sparse)
+    assert chosen.padded
+    assert chosen.count == 32
+    first = range(16, 20) if short_wins else range(16)
+    there = [*first, *range(20, 36)]
+    assert chosen.indices.tolist() == there + [PADDING] * (32 - len(there))
 
 
 def test_among_equals_the_first_blocks_are_taken() -> None:

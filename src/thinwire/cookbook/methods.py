@@ -239,11 +239,14 @@ def powersgd(rank: int = 4, dtype: str = "fp32", start: int = 2) -> Pipeline:
 
     `dtype="bf16"` halves the bytes. The first `start` steps are dense: two, as PyTorch's hook needs
     with DDP, end better than none; with Adam some more pay on all but slow networks.
+
+    The model is one unit: layers of one shape are one product, and the factors are so few that
+    they need not travel during the backward pass.
     """
     factors = LowRank(rank, dtype, start)
     rows = AllGather()
     return Pipeline(
-        Everything(), None, factors, Residual(), unit="bucket", bypass=0, row_collective=rows
+        Everything(), None, factors, Residual(), unit="model", bypass=0, row_collective=rows
     )
 
 

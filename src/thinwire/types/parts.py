@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from thinwire.types.context import StepContext
-from thinwire.types.data import Layout, Sparse, State, TensorSpec
+from thinwire.types.data import PADDING, Layout, Sparse, State, TensorSpec
 
 if TYPE_CHECKING:
     from thinwire.types.pieces import Sparsifier
@@ -35,7 +35,8 @@ def part_by_part(sparsifier: "Sparsifier", x: Tensor, state: State, ctx: StepCon
         chosen.append(_from_the_rest(sparsifier, x, state, ctx, ctx.layout))
     indices = torch.cat([part.indices for part in chosen])
     values = torch.cat([part.values for part in chosen])
-    return Sparse(indices, values, x.numel(), ordered=False).sorted()
+    padded = any(part.padded for part in chosen)
+    return Sparse(indices, values, x.numel(), ordered=False, padded=padded).sorted()
 
 
 def _from_each(
@@ -45,10 +46,13 @@ def _from_each(
     selected = [part for part in layout.parts() if not part[3]]
     for row, (name, start, end, _) in enumerate(selected):
         own = {key: value[row] for key, value in state.items()}
-        alone = replace(ctx, tensor=name, layout=None, shapes=(), steady=False)
+        alone = replace(ctx, tensor=name, layout=None, shapes=())
         part = sparsifier.select(x[start:end], own, alone)
         assert isinstance(part, Sparse)
-        chosen.append(Sparse(part.indices + start, part.values, x.numel(), part.ordered))
+        indices = part.indices + start
+        if part.padded:
+            indices.masked_fill_(part.indices == PADDING, PADDING)
+        chosen.append(Sparse(indices, part.values, x.numel(), part.ordered, part.padded))
         after.append(own)
     state |= {key: torch.stack([own[key] for own in after]) for key in state}
     return chosen

@@ -20,10 +20,11 @@ from thinwire.workloads.real import REAL
 POWER_SGD = tuple(f"torch-powersgd-{rank}" for rank in (1, 4, 32))
 HALVED = "codec='regional+bf16'"
 RECIPES = (
-    *("torch-fp16", "torch-bf16", *POWER_SGD, "dense", "bf16"),
+    *("torch-fp16", "torch-bf16", *POWER_SGD, "dense", "bf16", "int8", "int4"),
+    *("powersgd(4, 'bf16')", "powersgd(16, 'bf16')"),
     "union({0}, dtype='bf16')",
     *(f"{name}({{0}}, {HALVED})" for name in ("topk", "dgc", "dragonn", "ok-topk")),
-    *("gtopk", "omnireduce", "auto"),
+    *("gtopk", "omnireduce", "auto", "auto(quality='fast')"),
 )  # those that the results compare; {0} is the density
 
 

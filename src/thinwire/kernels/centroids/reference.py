@@ -23,7 +23,7 @@ def to_centroids(values: Tensor, group: int) -> tuple[Tensor, Tensor]:
         mine = (codes == code) & there
         total = row_sums(torch.where(mine, shares, 0))
         means.append((total / mine.sum(1).clamp(min=1)).clamp(-1, 1) * by)
-    # Zero is added so that it has one sign; NaN comes last, since a GPU's casts and sums have one of their own.
+    # Zero is added so that it has one sign. NaN comes last: a GPU's casts make others of it.
     centroids = torch.stack(means, 1).to(values.dtype).add_(0.0)
     centroids = torch.where(largest.isfinite()[:, None], centroids, torch.nan)
     return centroids.view(size, groups, 4), codes.view(size, -1)[:, :count]
