@@ -16,6 +16,7 @@ from typing import Any
 
 from thinwire.errors import ThinwireError
 from thinwire.report.converge import converge_table
+from thinwire.report.measured import codecs_table, kernels_table, sync_table, train_table
 from thinwire.report.papers import paper_section, verdicts
 from thinwire.report.steps import steps_table
 from thinwire.results.file import Row
@@ -25,6 +26,10 @@ Table = Callable[[Sequence[Row], str, Mapping[str, Any]], str]
 TABLES: dict[str, Table] = {
     "steps": steps_table,
     "converge": converge_table,
+    "codecs": codecs_table,
+    "kernels": kernels_table,
+    "sync": sync_table,
+    "train": train_table,
     "paper": paper_section,
     "verdicts": verdicts,
 }

@@ -24,7 +24,7 @@ def paper_section(rows: Sequence[Row], what: str, origin: Mapping[str, Any]) -> 
         if not found:
             continue
         first = found[0]
-        parts.append(f"### {item.capitalize()}: {first['title']}\n\n{first['how']}")
+        parts.append(f"### {item[0].upper()}{item[1:]}: {first['title']}\n\n{first['how']}")
         lines = ([f["says"], f["theirs"], f["ours"], f"**{f['verdict']}**"] for f in found)
         parts.append(markdown(("the paper says", "theirs", "ours", "verdict"), lines))
         parts += [_numbers(row) for row in members if "curves" in row]
@@ -88,10 +88,13 @@ def _numbers(row: Row) -> str:
     ]
     columns = [dict(zip(curve["x"], curve["y"], strict=True)) for curve in curves]
     lines = [
-        [x if isinstance(x, str) else f"{x:,g}", *(in_unit(c.get(x), row["unit"]) for c in columns)]
-        for x in places
+        [_place(x), *(in_unit(column.get(x), row["unit"]) for column in columns)] for x in places
     ]
     return f"{row['panel']}:\n\n" + markdown((row["x"], *heads), lines)
+
+
+def _place(x: float | str) -> str:
+    return f"{x:,}" if isinstance(x, int) else x if isinstance(x, str) else f"{x:g}"
 
 
 def _where(origin: Mapping[str, Any]) -> str:

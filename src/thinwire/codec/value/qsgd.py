@@ -26,8 +26,8 @@ class QsgdValue(ValueCodec):
     level, the grain of the random numbers. |error| < norm/s for each value; for the l2 norm
     E‖Q(x) - x‖² ≤ min(d/s², √d/s)·‖x‖² in each bucket of d (lemma 3.1).
 
-    DeepReduce sends 7 bits a level and a sign, in buckets of 512: `bits=8` here, which counts the
-    sign. `norm="max"` wastes no level, as the authors' own code does by default.
+    DeepReduce configures 7 bits and buckets of 512 (section 6.3). `bits` counts the sign here: at
+    `bits=7` its table 2 comes out at the volume that it prints. `norm="max"` wastes no level, as the authors' own code does by default.
 
     Deviations from the paper: a fixed number of bits instead of Elias coding, which pays only for
     few levels; and norms are rounded up to float32, so that no value exceeds its norm. float64
