@@ -1,6 +1,8 @@
 """Sphinx settings: `make docs`."""
 
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import thinwire
@@ -9,7 +11,8 @@ from thinwire.types import Piece
 project = "thinwire"
 release = version = thinwire.__version__
 copyright = "the thinwire authors"
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+sys.path.insert(0, str(Path(__file__).parent))
+extensions = ["myst_parser", "sphinx.ext.autodoc", "recipe_pages"]
 source_suffix = {".md": "markdown"}
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3

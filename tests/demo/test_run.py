@@ -1,6 +1,6 @@
 """The demo from the command line to its files: real processes, real links, real training.
 
-Covers cli/demo.py.
+Covers cli/demo.py, demo/case.py.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""The page in a real browser: it loads, filters, saves, and fits a phone."""
+"""The page in a real browser: it loads, filters, sorts, saves, prints, and fits a phone.
+
+With the mouse, and with the keyboard alone.
+"""
 
 import re
 from collections.abc import Iterator
@@ -77,7 +80,7 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(page: Any) -> None:
     page.set_viewport_size({"width": PHONE, "height": 700})
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
     assert page.locator(".rows").first.evaluate("e => e.scrollWidth > e.clientWidth")
-    for box in [e.bounding_box() for e in page.locator("svg.chart, form, h2, button").all()]:
+    for box in [e.bounding_box() for e in page.locator("svg.chart, form, h2, figure button").all()]:
         assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= PHONE
     sizes = page.locator("svg.chart text").evaluate_all(
         "all => all.map(e => e.getBoundingClientRect().height)"
@@ -94,6 +97,91 @@ def test_dark_and_light_are_both_served(page: Any) -> None:
     light, dark = seen("light"), seen("dark")
     assert light[0] != dark[0] and light[1] != dark[1]
     assert max(map(int, re.findall(r"\d+", dark[0])[:3])) < 64
+
+
+def first_column(page: Any) -> list[str]:
+    texts: list[str] = page.locator("#sync tbody tr:visible td:first-child").all_inner_texts()
+    return texts
+
+
+def test_a_heading_sorts_by_numbers_and_says_so(page: Any) -> None:
+    head = page.locator("#sync .found th", has_text="rate").first
+    column = head.evaluate("e => e.cellIndex")
+
+    def shown() -> list[str]:
+        cells = page.locator(f"#sync .found tbody td:nth-child({column + 1})")
+        return list(dict.fromkeys(cells.all_inner_texts()))
+
+    assert head.get_attribute("aria-sort") == "none"
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert shown()[:2] == ["100 Mbit/s", "1 Gbit/s"]
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    assert shown()[:2] == ["1 Gbit/s", "100 Mbit/s"]
+    other = page.locator("#sync .found th").first
+    other.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "none"
+    assert first_column(page) == sorted(first_column(page))
+
+
+def test_with_the_keyboard_alone_a_series_is_shown_and_kept(page: Any) -> None:
+    key = page.locator("#train .chart").first.locator(".key[tabindex]")
+    assert [e.get_attribute("tabindex") for e in key.all()].count("0") == 1  # one stop on the way
+    key.first.focus()
+    page.keyboard.press("ArrowRight")
+    name = key.nth(1).get_attribute("data-recipe")
+    lit = page.locator("#train .line.on").all()
+    assert lit and {e.get_attribute("data-recipe") for e in lit} == {name}
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.locator("#train .line.on").count() == len(lit)  # kept
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Escape")
+    assert page.locator(".on").count() == 0
+
+
+def test_of_thirty_recipes_few_have_a_colour_until_they_are_pointed_at(
+    browser: Any, tmp_path: Path
+) -> None:
+    from thinwire.report.figures import draw
+    from thinwire.report.kinds import by_kind
+    from thinwire.report.page import report_page
+
+    about = {"workers": 4, "rate": 100.0, "model": "m", "overlap": True, "bytes_sent_per_rank": 9}
+    names = ["torch-dense", *(f"recipe-{i:02}" for i in range(30))]
+    rows = [
+        {"recipe": name, **about, "step": step, "seconds": 0.1 * step, "loss": 5 + i - step / 10}
+        for i, name in enumerate(names)
+        for step in (1, 10, 20)
+    ]
+    kinds = by_kind(rows)
+    (tmp_path / "page.html").write_text(report_page(kinds, draw(kinds), {}))
+    page = browser.new_page(viewport={"width": PHONE, "height": 700})
+    page.goto((tmp_path / "page.html").as_uri())
+    chart = page.locator("svg.chart").first
+    assert chart.locator(".line").count() == 31
+    assert chart.locator(".line.back").count() == 31 - 1 - 7
+    assert chart.locator(".line.back[data-recipe=torch-dense]").count() == 0
+
+    def colour() -> str:
+        path = chart.locator(".line[data-recipe=recipe-29] path").first
+        return str(path.evaluate("e => getComputedStyle(e).stroke"))
+
+    grey = colour()
+    chart.locator(".key[data-recipe=recipe-29] text").hover()
+    assert colour() != grey
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
+    page.close()
+
+
+def test_on_paper_all_rows_are_there_in_light_colours_and_nothing_to_press(page: Any) -> None:
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("form:visible, figure button:visible").count() == 0
+    assert page.locator("#sync .rows").evaluate("e => e.scrollHeight <= e.clientHeight + 1")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert min(map(int, re.findall(r"\d+", paper)[:3])) > 200
 
 
 @pytest.mark.parametrize("form", ["svg", "png"])

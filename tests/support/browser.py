@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-PHONE = 375  # pixels
+PHONE = 360  # pixels
 ATTEMPTS = 5
 
 

@@ -11,7 +11,14 @@ from thinwire.results.curves import between, crossing, is_run
 from thinwire.results.file import Row
 
 MOST = 0.98  # of the way that dense came: its last look alone would be a matter of chance
-HEADINGS = ("", "s to the loss", "times sooner", "loss at the end", "ms per step", "KB per step")
+HEADINGS = (
+    "recipe",
+    "s to the loss",
+    "times sooner",
+    "loss at the end",
+    "ms per step",
+    "KB per step",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +75,16 @@ class Outcome:
         gain = f"{times:.1f} times sooner" if times > 1 else "no sooner"
         return f"{reached}, thinwire's {best.name} after {_short(best.seconds)} s: {gain}."
 
-    def lines(self) -> list[tuple[str, ...]]:
-        """For the table; the first to the target come first, as far as they came."""
-        dense = None if self.dense is None else self.dense.seconds
+    @property
+    def ranking(self) -> list[Finish]:
+        """The first to the target come first, as far as they came."""
         inf = float("inf")
-        order = sorted(self.finishes, key=lambda f: inf if f.seconds is None else f.seconds)
-        return [_line(finish, dense) for finish in order]
+        return sorted(self.finishes, key=lambda f: inf if f.seconds is None else f.seconds)
+
+    def lines(self) -> list[tuple[str, ...]]:
+        """For the table, in the order of the ranking."""
+        dense = None if self.dense is None else self.dense.seconds
+        return [_line(finish, dense) for finish in self.ranking]
 
 
 def outcome(rows: Iterable[Row]) -> Outcome:

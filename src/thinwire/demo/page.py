@@ -9,6 +9,7 @@ from thinwire.demo.plan import Settings, examples
 from thinwire.format import rate
 from thinwire.lab.links import bits_per_second
 from thinwire.report.charts.palette import looks
+from thinwire.report.converge import shown
 from thinwire.report.figures.converge import converge_figures
 from thinwire.report.figures.steps import timeline_figures
 from thinwire.report.page import describe, document, figures, section
@@ -87,10 +88,12 @@ def _as_curve(row: Row) -> Row:
 
 
 def _table(reached: Outcome) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in HEADINGS)
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in HEADINGS)
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>\n"
-        for cells in reached.lines()
+        f'<tr data-recipe="{escape(shown(finish.row))}">'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        + "</tr>\n"
+        for finish, cells in zip(reached.ranking, reached.lines(), strict=True)
     )
     return (
         f'<div class="scroll"><table class="summary"><thead><tr>{head}</tr></thead>\n'

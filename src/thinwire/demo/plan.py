@@ -29,7 +29,7 @@ class Scene:
 
 SCENES: dict[Device, Scene] = {
     # 1.3 MB of gradients for a few milliseconds of compute, which two cores share.
-    "cpu": Scene("embedding-small", "100mbit", 150, 1e-2),
+    "cpu": Scene("embedding-small", "100mbit", 100, 1e-2),
     "cuda": Scene("transformer25m", "1gbit", 100, 1e-3),
 }
 

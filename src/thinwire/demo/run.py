@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from thinwire.bench.converge.plan import Case, order
-from thinwire.bench.converge.run import TARGET, Prepared, learned
+from thinwire.bench.converge.run import Prepared, learned
 from thinwire.bench.runner import Answers, Place, measure_cases
 from thinwire.bench.timing import Watcher
 from thinwire.demo.outcome import outcome
@@ -18,6 +18,7 @@ from thinwire.errors import ThinwireError
 from thinwire.lab.rank_main import Message
 from thinwire.results.file import ResultFile, Row
 
+TARGET = "thinwire.demo.case:measure"
 ABOUT = ("recipe", "model", "rate", "workers", "device")
 
 

@@ -11,6 +11,7 @@ it is and ends.
 """
 
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -55,6 +56,7 @@ def main(target: str, device: str) -> None:
         torch.set_num_threads(1)  # the ranks share the machine's cores
         module, _, name = target.partition(":")
         measure: Measure = getattr(importlib.import_module(module), name)
+        gc.freeze()  # a case that collects garbage need not look through all modules each time
         world = _World(device)
     say({"kind": "ready"})
     for number, line in enumerate(sys.stdin):

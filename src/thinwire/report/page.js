@@ -20,6 +20,60 @@ document.addEventListener('click', event => {
   focusOn(kept);
 });
 
+// With the keyboard: a key is one stop, its names are reached by the arrow keys.
+for (const chart of all('.chart')) {
+  const names = all('.key[data-recipe]', chart).filter(e => e.querySelector('text'));
+  if (names.length) chart.setAttribute('role', 'group'); // an image has no buttons in it
+  names.forEach((name, place) => {
+    name.setAttribute('role', 'button');
+    name.setAttribute('aria-label', `${name.dataset.recipe} alone`);
+    name.setAttribute('tabindex', place ? -1 : 0);
+    name.addEventListener('focus', () => focusOn(name.dataset.recipe));
+    name.addEventListener('blur', () => focusOn(kept));
+    name.addEventListener('keydown', event => {
+      const turn = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (turn) {
+        const next = names[(place + turn + names.length) % names.length];
+        for (const other of names) other.setAttribute('tabindex', other === next ? 0 : -1);
+        next.focus();
+      } else if (event.key === 'Enter' || event.key === ' ') {
+        kept = kept === name.dataset.recipe ? null : name.dataset.recipe;
+      } else if (event.key === 'Escape') {
+        kept = null;
+        name.blur();
+      } else return;
+      event.preventDefault();
+    });
+  });
+}
+
+// A heading sorts its table by the column: numbers, then words, and what is empty last.
+const ranked = cell => {
+  const text = (cell.dataset.value ?? cell.textContent).trim();
+  const number = Number(text.replaceAll(',', '').split(' ')[0]);
+  return { kind: text === '' ? 2 : Number.isNaN(number) ? 1 : 0, number, text };
+};
+const sortBy = (table, column, direction) => {
+  const rows = [...table.tBodies[0].rows].map(row => [ranked(row.cells[column]), row]);
+  rows.sort(([a], [b]) => a.kind - b.kind
+    || direction * (a.kind ? a.text.localeCompare(b.text) : a.number - b.number));
+  table.tBodies[0].append(...rows.map(([, row]) => row));
+};
+for (const head of all('.found th, .summary th')) {
+  const button = document.createElement('button');
+  button.type = 'button';
+  button.className = 'sort';
+  button.append(...head.childNodes);
+  head.append(button);
+  head.setAttribute('aria-sort', 'none');
+  button.addEventListener('click', () => {
+    const up = head.getAttribute('aria-sort') !== 'ascending';
+    for (const other of head.parentNode.cells) other.setAttribute('aria-sort', 'none');
+    head.setAttribute('aria-sort', up ? 'ascending' : 'descending');
+    sortBy(head.closest('table'), head.cellIndex, up ? 1 : -1);
+  });
+}
+
 // A filter hides rows of its table, and fades in the section's figures what has no row left.
 const applyFilter = form => {
   const section = form.closest('section');

@@ -13,7 +13,10 @@ from thinwire.report.table import table
 from thinwire.results.file import Row
 
 TITLE = "thinwire: results"
-HOW_TO_READ = "Point at a line, a bar or its name to see it alone; tap to keep it."
+HOW_TO_READ = (
+    "Point at a line, a bar or its name to see it alone, also with Tab and the arrow keys; tap or "
+    "Enter keeps it. Lines in grey have their colour then. A heading sorts its table."
+)
 SAVE = "".join(
     f'<button type="button" data-save="{form}" title="Save this figure">{form.upper()}</button>'
     for form in ("svg", "png")
@@ -49,7 +52,7 @@ def document(title: str, introduction: Sequence[str], content: str, footer: Sequ
     here = files("thinwire.report")
     style = (
         f":root {{ color-scheme: light dark; {variables(LIGHT)} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {variables(DARK)} }} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {variables(DARK)} }} }}\n"
         + here.joinpath("page.css").read_text(encoding="utf-8")
     )
     script = here.joinpath("page.js").read_text(encoding="utf-8")

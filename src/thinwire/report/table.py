@@ -21,10 +21,13 @@ def table(kind: Kind, rows: Sequence[Row]) -> str:
     flat = [_flat(row) for row in rows]
     columns = _columns(flat)
     texts = [[_text(column, row.get(column)) for column in columns] for row in flat]
-    head = "".join(f"<th>{escape(column.replace('_', ' '))}</th>" for column in columns)
+    head = "".join(f'<th scope="col">{escape(column.replace("_", " "))}</th>' for column in columns)
     body = "\n".join(
         f'<tr data-recipe="{escape(str(row.get(kind.series, "")))}">'
-        + "".join(f"<td>{escape(text)}</td>" for text in cells)
+        + "".join(
+            f"<td{_to_sort_by(column, row.get(column))}>{escape(text)}</td>"
+            for column, text in zip(columns, cells, strict=True)
+        )
         + "</tr>"
         for row, cells in zip(flat, texts, strict=True)
     )
@@ -73,6 +76,11 @@ def _columns(rows: Sequence[Row]) -> list[str]:
         if value is not None or field == "rate"
     )
     return sorted(columns, key=lambda field: field == "file")
+
+
+def _to_sort_by(column: str, value: Any) -> str:
+    """Where the text is not a number that can be compared: 1 Gbit/s are more than 100 Mbit/s."""
+    return f' data-value="{value}"' if column == "rate" and value is not None else ""
 
 
 def _text(column: str, value: Any) -> str:

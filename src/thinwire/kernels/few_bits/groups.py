@@ -66,6 +66,13 @@ def _at_random(
 
 
 @njit(cache=True, nogil=True)
+def copy(source: Array, target: Array) -> None:
+    """As many as fit. `target[:] = source` takes seconds to compile: it can tell of odd shapes."""
+    for i in range(target.size):
+        target[i] = source[i]
+
+
+@njit(cache=True, nogil=True)
 def _hadamard(values: Array, spare: Array) -> None:
     """Always neighbours, whose sums go to the front and whose differences to the back.
 
@@ -81,7 +88,7 @@ def _hadamard(values: Array, spare: Array) -> None:
             target[half + i] = first - second
         source, target = target, source
         size *= 2
-    values[:] = source
+    copy(source, values)
 
 
 @njit(cache=True, nogil=True)
@@ -175,7 +182,7 @@ def settle(
         mine[:] = 0
         return
     if not seeds[2]:
-        mine[:] = values[: mine.size]
+        copy(values, mine)
         return
     wide = values.dtype.type(scale)
     for i in range(values.size):

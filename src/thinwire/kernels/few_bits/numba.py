@@ -13,6 +13,7 @@ from thinwire.kernels.addend import Addend
 from thinwire.kernels.few_bits.form import Form
 from thinwire.kernels.few_bits.groups import (
     Seeds,
+    copy,
     pack,
     rotate,
     rotate_back,
@@ -42,7 +43,7 @@ def _quantise(
         values[mine.size :] = 0
         values[: mine.size] = mine
         if seeds[2]:
-            before[:] = values
+            copy(values, before)
             rotate(values, spare, g * group, seeds)
         scale, strange = round_group(scratch, words, small, g * group, levels, largest, seeds)
         pack(small, codes[shard, at * size : (at + 1) * size], 2 * size == group)
@@ -82,7 +83,7 @@ def _add_up(
         out_scales[0, at] = stored(scale, strange)
         if settles:
             rotate_back(values, spare, g * group, seeds)
-            mine[:] = values[: mine.size]
+            copy(values, mine)
 
 
 @njit(cache=True, nogil=True)

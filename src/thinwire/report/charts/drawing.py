@@ -77,9 +77,12 @@ def frame(
     left: float,
     key: Mapping[str, Artist],
     x_label: float = 0.0,
-    key_is_of_series: bool = False,
+    series: Mapping[str, str] | None = None,
 ) -> tuple[Figure, Axes]:
-    """Title and axis label above the axes, from the left; below the ticks `x_label` and the key."""
+    """Title and axis label above the axes, from the left; below the ticks `x_label` and the key.
+
+    A key of `series` can be pointed at; each has the colour that it then gets, or none.
+    """
     lines = wrap(title, TITLE_LETTERS)
     columns = _columns(key)
     below = TICKS + x_label + KEY_ROW * math.ceil(len(key) / columns)
@@ -96,7 +99,7 @@ def frame(
     for side in ("left", "right", "top"):
         axes.spines[side].set_visible(False)
     if key:
-        _draw_key(figure, key, columns, key_is_of_series)
+        _draw_key(figure, key, columns, series or {})
     return figure, axes
 
 
@@ -106,7 +109,9 @@ def _columns(names: Mapping[str, Artist]) -> int:
     return max(1, min(len(names), int((WIDTH - 0.2) / widest)))
 
 
-def _draw_key(figure: Figure, handles: Mapping[str, Artist], columns: int, of_series: bool) -> None:
+def _draw_key(
+    figure: Figure, handles: Mapping[str, Artist], columns: int, series: Mapping[str, str]
+) -> None:
     legend = figure.legend(
         list(handles.values()),
         list(handles),
@@ -121,6 +126,6 @@ def _draw_key(figure: Figure, handles: Mapping[str, Artist], columns: int, of_se
         handlelength=2.2,
     )
     entries = zip(handles, legend.legend_handles, legend.get_texts(), strict=True)
-    for name, *artists in entries if of_series else ():
+    for name, *artists in entries if series else ():
         for artist in filter(None, artists):
-            mark_series(artist, "key", name)
+            mark_series(artist, "key", name, series[name])

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib
@@ -18,6 +18,7 @@ from thinwire.report.charts.svg import mark_series
 Point = tuple[float, float]
 FAINT = 0.18  # how much of its colour a band has
 FEW = 12  # points that are shown one by one
+COLOURED = 7  # lines at most, beside what all are compared with
 HEIGHT, LEFT, X_LABEL = 2.35, 0.6, 0.2  # inches
 
 
@@ -37,13 +38,18 @@ class Line:
 def line_chart(
     title: str, name: str, x: Axis, y: Axis, lines: Sequence[Line], y_limit: float | None = None
 ) -> Iterator[Plot]:
-    """One chart, or none where no point can be drawn. What is above `y_limit` leaves the frame."""
+    """One chart, or none where no point can be drawn. What is above `y_limit` leaves the frame.
+
+    Of many lines those stay in colour that matter, and they come first in the key.
+    """
     lines = [line for line in lines if any(_drawable(p, x, y) for p in line.points)]
     if not lines:
         return
+    lines = sorted(_few_in_colour(lines, x, y), key=lambda line: bool(line.look.own))
     with matplotlib.rc_context(drawing.STYLE):
         key = {line.series: Line2D([], [], **_style(line.look)) for line in lines}
-        figure, axes = drawing.frame(title, y.label, HEIGHT, LEFT, key, X_LABEL, True)
+        own = {line.series: line.look.own for line in lines}
+        figure, axes = drawing.frame(title, y.label, HEIGHT, LEFT, key, X_LABEL, own)
         for line in lines:
             kept = [p if _drawable(p, x, y) else (math.nan, math.nan) for p in line.points]
             axes.add_line(_line(line, kept))
@@ -55,6 +61,27 @@ def line_chart(
         axes.set_xlabel(x.label, color=LIGHT["faint"])
         axes.grid(axis="y")
     yield Plot(title, name, figure)
+
+
+def _few_in_colour(lines: Sequence[Line], x: Axis, y: Axis) -> Sequence[Line]:
+    """What all are compared with, and what is lowest where the first line ends."""
+    others = [line for line in lines if line.look.colour != "ink"]
+    if len({line.series for line in others}) <= COLOURED or any(line.look.own for line in lines):
+        return lines
+    points = {id(line): [p for p in line.points if _drawable(p, x, y)] for line in others}
+    end = min(max(points[id(line)])[0] for line in others)
+
+    def height_at_end(line: Line) -> float:
+        return min((height for at, height in points[id(line)] if at <= end), default=math.inf)
+
+    best = dict.fromkeys(line.series for line in sorted(others, key=height_at_end))
+    kept = set(list(best)[:COLOURED])
+    return [
+        line
+        if line.series in kept or line.look.colour == "ink"
+        else replace(line, look=line.look.in_the_background(), band=())
+        for line in lines
+    ]
 
 
 def _drawable(point: Point, x: Axis, y: Axis) -> bool:
@@ -76,7 +103,7 @@ def _line(line: Line, points: Sequence[Point]) -> Line2D:
     drawn = Line2D(
         xs, ys, zorder=2 + line.look.width, marker=marker, markersize=3.5, **_style(line.look)
     )
-    mark_series(drawn, "line", line.series)
+    mark_series(drawn, "line", line.series, line.look.own)
     return drawn
 
 

@@ -1,7 +1,7 @@
 """Colours and line styles. Figures are drawn in the light ones; a page names them by variables."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _COLOURS = {  # light, dark
     "paper": ("#fcfcfb", "#17181a"),
@@ -29,6 +29,11 @@ class Look:
     colour: str  # a name in LIGHT
     dash: tuple[float, ...] = ()
     width: float = 1.6
+    own: str = ""  # of one in the background: the colour it has when it is pointed at
+
+    def in_the_background(self) -> "Look":
+        """Thin and grey, until it is pointed at."""
+        return replace(self, colour="faint", dash=(), width=0.7, own=self.own or self.colour)
 
     def swatch(self) -> str:
         """A short sample of the line for an HTML table."""

@@ -17,9 +17,12 @@ _LEFT_OUT = re.compile(
 _COLOUR = re.compile("|".join(_NAMES))
 
 
-def mark_series(artist: Artist, role: str, series: str) -> None:
-    """Let the page find what is drawn for a series: a line, a bar, or its name in the key."""
-    artist.set_gid(f"mark:{role}:{series}")
+def mark_series(artist: Artist, role: str, series: str, own: str = "") -> None:
+    """Let the page find what is drawn for a series: a line, a bar, or its name in the key.
+
+    With a colour of its `own` it is in the background until it is pointed at.
+    """
+    artist.set_gid(f"mark:{role}{own and '@' + own}:{series}")
 
 
 def inline_svg(figure: Figure, name: str, title: str) -> str:
@@ -32,8 +35,7 @@ def inline_svg(figure: Figure, name: str, title: str) -> str:
     assert opening is not None
     text = text[opening.end() :]
     text = _LEFT_OUT.sub("", text)
-    series = r'<g class="\1" data-recipe="\2"><title>\2</title>'
-    text = re.sub(r'<g id="mark:(\w+):([^"]*)">', series, text)
+    text = re.sub(r'<g id="mark:(\w+)(?:@([\w-]+))?:([^"]*)">', _series, text)
     text = re.sub(r'<g id="[^"]*"', "<g", text)
     text = text.replace("xlink:href", "href")
     text = re.sub(r"font-family: [^;\"]*; ", "", text)
@@ -44,6 +46,12 @@ def inline_svg(figure: Figure, name: str, title: str) -> str:
         f'<svg class="chart" viewBox="{opening[1]}" role="img" aria-label="{escape(title)}" '
         f'style="stroke-linejoin: round">{text.strip()}'
     )
+
+
+def _series(mark: re.Match[str]) -> str:
+    role, own, name = mark.groups()
+    back = f'class="{role} back" style="--own: var(--{own})"' if own else f'class="{role}"'
+    return f'<g {back} data-recipe="{name}"><title>{name}</title>'
 
 
 def _shorter(path: re.Match[str]) -> str:

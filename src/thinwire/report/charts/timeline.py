@@ -35,7 +35,9 @@ def timeline_chart(
         key = {what: Patch(color=LIGHT[colour]) for what, colour in shown.items()}
         left = 0.2 + LETTER * max(len(band.name) for band in bands)
         height = BAND_ROW * len(bands) + 0.1
-        figure, axes = drawing.frame(title, x.label, height, left, key, key_is_of_series=True)
+        figure, axes = drawing.frame(
+            title, x.label, height, left, key, series=dict.fromkeys(key, "")
+        )
         for row, band in enumerate(bands):
             for what in shown:
                 pieces = [(start, end - start) for which, start, end in band.spans if which == what]

@@ -14,7 +14,6 @@ from thinwire.results.file import Row
 RATE = Axis("rate of each link", rate, log=True, at_values=True)
 SECONDS = Axis("time per step", duration, log=True)
 ALONE = Look("faint", (2, 2.5), 2.0)
-IN_THE_BACKGROUND = Look("faint", (), 0.7)
 ALWAYS = (*BASELINES[:1], "auto")
 COLOURS = {
     "forward": "hue-5",
@@ -38,7 +37,7 @@ def steps_figures(rows: Sequence[Row], look: Mapping[str, Look]) -> Iterator[Plo
         lines = [
             Line(
                 short_name(recipe),
-                look[recipe] if recipe in matter else IN_THE_BACKGROUND,
+                look[recipe] if recipe in matter else look[recipe].in_the_background(),
                 sorted((row["rate"], number(row["step_seconds"])) for row in members),
             )
             for recipe, members in by_series(_on_links(panel.rows), "recipe").items()
@@ -47,8 +46,6 @@ def steps_figures(rows: Sequence[Row], look: Mapping[str, Look]) -> Iterator[Plo
         alone = [row["step_seconds"] for row in panel.rows if row["recipe"] == COMPUTE]
         if alone and alone[0] is not None:
             lines.append(Line(COMPUTE, ALONE, [(at[0], alone[0]), (at[-1], alone[0])]))
-        # In order of the key: what matters first.
-        lines.sort(key=lambda line: line.look == IN_THE_BACKGROUND)
         yield from line_chart(panel.title("Step time"), "step-time", RATE, SECONDS, lines)
 
 
