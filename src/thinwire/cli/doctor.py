@@ -30,6 +30,7 @@ from thinwire.plan.measure import (
 )
 from thinwire.plan.models import Model, find_model
 from thinwire.plan.observe import Observed, observe
+from thinwire.plan.profile import read_profile
 from thinwire.plan.steps import predictions, step_rows
 from thinwire.plan.verdict import Verdict, diagnose, link_below
 from thinwire.results.file import ResultFile, Row
@@ -53,6 +54,9 @@ def doctor(
     compute: Compute = None,
     device: Annotated[str, Option(help="Where gradients are: auto, cpu, cuda.")] = "auto",
     steps: Annotated[int, Option(min=10, help="Steps of a script to look at.")] = STEPS,
+    profile: Annotated[
+        Path | None, Option(help="A rank's trace of torch.profiler, in place of a run.")
+    ] = None,
     refresh: Annotated[bool, Option("--refresh", help="Measure everything anew.")] = False,
     json_path: JsonPath = None,
 ) -> None:
@@ -63,7 +67,8 @@ def doctor(
     travel by NCCL.
 
     thinwire doctor -- train.py --epochs 1 runs some steps of your own DDP script as it is, and
-    looks at them; it starts the workers itself where torchrun has not.
+    looks at them; it starts the workers itself where torchrun has not. --profile trace.json looks at
+    a profile that torch.profiler has exported, over the network that its exchanges show.
     """
     launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
     workers = int(os.environ["WORLD_SIZE"]) if launched else workers
@@ -77,9 +82,8 @@ def doctor(
         "refresh": refresh,
     }
 
-    def given(chosen: torch.device) -> Calibration:
-        assert gbps is not None
-        network = cluster.network(Link.of(gbps, cluster.latency), backend_of(chosen))
+    def given(chosen: torch.device, at: float) -> Calibration:
+        network = cluster.network(Link.of(at, cluster.latency), backend_of(chosen))
         return Calibration(network, device_costs(recipes.values(), chosen, refresh))
 
     def say(planned: Model, measured: Calibration, where: str, seen: str = "") -> None:
@@ -88,6 +92,13 @@ def doctor(
             results = ResultFile(json_path)
             _diagnosed(planned, workers, recipes, measured, results, title, seen)
 
+    if profile is not None:
+        found = read_profile(profile, find_model(model[0]) if model else None)
+        workers = found.seen.workers
+        on = chosen_device(found.seen.device.type)
+        where = _where(gbps, True) if gbps else "the network as the profile shows it"
+        say(found.seen.model.taking(compute), given(on, gbps or found.gbps), where, str(found))
+        return
     target, *arguments = model or ["resnet50"]
     if target.endswith(".py"):
         if not launched:
@@ -95,7 +106,7 @@ def doctor(
 
         def look(found: Observed) -> None:
             on = found.device
-            measured = calibrate_group(case, on) if gbps is None else given(on)
+            measured = calibrate_group(case, on) if gbps is None else given(on, gbps)
             say(found.model.taking(compute), measured, _where(gbps, True), str(found))
 
         observe(Path(target), arguments, steps, look)
@@ -104,7 +115,7 @@ def doctor(
         raise ThinwireError(f"{target!r} takes no arguments; a script of yours ends in .py")
     chosen, planned = chosen_device(device), find_model(target).taking(compute)
     if gbps is not None:
-        measured = given(chosen)
+        measured = given(chosen, gbps)
     elif launched:
         measured = measure_under_torchrun(case, chosen)
     else:

@@ -1,7 +1,7 @@
 """Ranks on one machine compile a kernel once: the first does it, and the others load what it made.
 
-Numba looks for a kernel on disk after it has taken its own lock, and writes it there before it gives
-the lock back; a lock that all processes share, taken around it, is all that is missing.
+Numba looks for a kernel on disk after it has taken its own lock, and writes it there before it
+gives the lock back; a lock that all processes share, taken around it, is all that is missing.
 """
 
 import fcntl
