@@ -242,7 +242,7 @@ PAPER_DEEPREDUCE = Paper(
             "table 2",
             "NCF, sparse by itself",
             "A neural collaborative filter on ratings that are made by the command (256 users, 512 "
-            "things); 2 workers, 160 steps of SGD, one seed; 10 of 100.",
+            "things); 2 workers, 200 steps of AdamW, one seed; 10 of 100.",
             measure_ncf,
             judge_ncf,
         ),

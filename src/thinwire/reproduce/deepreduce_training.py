@@ -218,7 +218,7 @@ def judge_volumes(panels: dict[str, Panel]) -> list[Finding]:
     ]
 
 
-NCF = Lesson("ratings", workers=2, steps=160, rate=1.0, seeds=1)
+NCF = Lesson("ratings", workers=2, steps=200, rate=0.03, seeds=1, optimizer="adamw")
 TABLE_2 = {
     "deepreduce(1.0, \"bloom('p2', fpr=0.01)\", 'fit_poly', True)": "BF-P2 and Fit-Poly",
     "nonzero | huffman+quantile(bits=7) | allgather | residual": "SKCompress",
@@ -248,7 +248,9 @@ def judge_ncf(panels: dict[str, Panel]) -> list[Finding]:
             "all reach virtually the same hit rate",
             "0.9497 baseline; 0.9519, 0.9513, 0.9496",
             ", ".join(f"{hits[n]:.3f} {n}" for n in ("baseline", *TABLE_2.values())),
-            verdict(hits[name] > hits["baseline"] - 0.02 for name in PUBLISHED),
+            verdict(
+                [hits["baseline"] > 0.5, *(hits[n] > hits["baseline"] - 0.03 for n in PUBLISHED)]
+            ),
         ),
         Finding(
             "BF-P0 with QSGD sends least, then SKCompress, then BF-P2 with Fit-Poly",

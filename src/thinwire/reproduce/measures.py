@@ -21,6 +21,7 @@ from thinwire.errors import ThinwireError
 from thinwire.report.converge import REFERENCE
 from thinwire.results.curves import is_run
 from thinwire.results.file import ResultFile, Row
+from thinwire.workloads.lessons import Optimizer
 
 DENSE = REFERENCE  # PyTorch's bf16 hook, which `bench converge` always runs
 AnyScale = TypeVar("AnyScale")
@@ -41,13 +42,14 @@ class Inner:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What is learnt, and how: with plain SGD and momentum, as the papers do."""
+    """What is learnt, and how: with SGD and momentum, as the papers do, unless they do not."""
 
     model: str = "resnet-small"
     workers: int = 4
     steps: int = 80
     rate: float = 0.1
     seeds: int = 2
+    optimizer: Optimizer = "sgd"
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Measures:
         results = ResultFile(None, rows=known)
         settings = learning.Settings(
             models=(lesson.model,),
-            optimizers=("sgd",),
+            optimizers=(lesson.optimizer,),
             recipes=tuple(recipes),
             workers=lesson.workers,
             rates=(),

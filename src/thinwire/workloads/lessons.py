@@ -212,7 +212,7 @@ LESSONS: dict[str, Lesson] = {
     "ratings": Lesson(
         partial(NeuralFilter, 256, 512),
         *(Ratings(), 128, 256, 200),
-        {"adamw": (1e-3, 3e-3, 1e-2), "sgd": (0.3, 1.0, 3.0)},
+        {"adamw": (1e-2, 3e-2), "sgd": (0.3, 1.0, 3.0)},
         top=10,  # of a hundred
     ),
     "transformer-tiny": Lesson(_TINY, NextToken(32), 4, 32, 40, {"adamw": (3e-3,), "sgd": (0.1,)}),

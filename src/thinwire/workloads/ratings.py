@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from thinwire.workloads.tasks import Batch
 
 CPU = torch.device("cpu")
-TASTES, CHANCE = 8, 1.0  # hidden dimensions; noise beside a fit of about √TASTES
+TASTES, CHANCE = 8, 0.3  # hidden dimensions; noise beside a fit of about √TASTES
 
 
 class NeuralFilter(nn.Module):
@@ -30,6 +30,8 @@ class NeuralFilter(nn.Module):
     def __init__(self, users: int, things: int, width: int = 16) -> None:
         super().__init__()
         self.users, self.things = nn.Embedding(users, width), nn.Embedding(things, width)
+        for table in (self.users, self.things):
+            nn.init.normal_(table.weight, std=0.1)
         self.mix = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, width))
         self.score = nn.Linear(2 * width, 1)
 
