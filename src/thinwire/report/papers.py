@@ -18,7 +18,7 @@ HERE = "here"
 
 def paper_section(rows: Sequence[Row], what: str, origin: Mapping[str, Any]) -> str:
     """Each experiment with its statements and numbers; `what` is the paper, or one item."""
-    parts = [_where(origin)]
+    parts = [_where(rows, origin)]
     for item, members in by_series(rows, "item").items():
         found = [row for row in members if "verdict" in row and row["says"]]
         if not found:
@@ -97,9 +97,13 @@ def _place(x: float | str) -> str:
     return f"{x:,}" if isinstance(x, int) else x if isinstance(x, str) else f"{x:g}"
 
 
-def _where(origin: Mapping[str, Any]) -> str:
-    machine = f"{origin.get('cores', '?')} cores of {origin.get('cpu', 'a machine')}"
-    return f"`{origin.get('command')}` at {origin.get('commit')}, on {machine}."
+def _where(rows: Sequence[Row], origin: Mapping[str, Any]) -> str:
+    """Experiments may have been measured at several commits."""
+    commits = dict.fromkeys(row["commit"] for row in rows if row.get("commit"))
+    machine = f"{origin.get('cores', '?')} cores of an {origin.get('cpu', 'unknown')}"
+    load = f"which had {origin.get('load_before', 0):.0f} other processes to run"
+    name = rows[0]["paper"]
+    return f"`thinwire reproduce {name}` at {', '.join(commits)}, on {machine}, {load}."
 
 
 def _page(paper: str) -> str:

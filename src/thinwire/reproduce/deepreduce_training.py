@@ -128,7 +128,7 @@ def judge_fpr(panels: dict[str, Panel]) -> list[Finding]:
         ),
         Finding(
             "P0's accuracy does not depend on the FPR, P1's falls, P2's falls less",
-            "curves by FPR",
+            "P0 marginally affected, P1 decreases, P2 improves on it",
             hits,
             verdict(
                 [
@@ -185,7 +185,7 @@ def judge_tradeoff(panels: dict[str, Panel]) -> list[Finding]:
     return [
         Finding(
             "DeepReduce balances volume and accuracy; each stand-alone method has one of them",
-            "3LC accurate and large, SketchML small and worse",
+            "each is biased towards one of the two",
             f"volume and accuracy: {words}",
             verdict(not each for each in beaten),
         )
@@ -205,7 +205,7 @@ def judge_volumes(panels: dict[str, Panel]) -> list[Finding]:
     return [
         Finding(
             "the Bloom filters send less than Top-r at its accuracy, the naive one at less",
-            "dots to the left of Top-r, naive's below",
+            "a figure without numbers in the text",
             ", ".join(f"{n} {volume.at(n):.2%} at {last[n]:.1%}" for n in names),
             verdict(
                 [

@@ -45,7 +45,7 @@ def judge_convergence(panels: dict[str, Panel]) -> list[Finding]:
         ),
         Finding(
             "DRAGONN converges as full synchronisation does",
-            "curves that lie on each other",
+            "preserved",
             f"loss {last['DRAGONN']:.3f} against {last['FULL']:.3f}",
             YES if way["DRAGONN"] > 0.99 else IN_PART if way["DRAGONN"] > 0.9 else NO,
         ),

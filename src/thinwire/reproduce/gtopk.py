@@ -72,7 +72,7 @@ def convergence(lesson: Lesson, density: float) -> Experiment:
         return [
             Finding(
                 "gTop-k converges nearly as dense does, after four epochs of higher densities",
-                "curves that lie on each other",
+                "almost the same, or close to it",
                 f"{words}: {share:.1%} of the way",
                 YES if near else IN_PART if share > 0.95 else NO,
             )
@@ -204,7 +204,7 @@ def judge_scaling(panels: dict[str, Panel]) -> list[Finding]:
         ),
         Finding(
             "gTop-k's efficiency stays stable from 4 to 32 workers",
-            "about flat",
+            "much more stable than the others",
             f"{min(drop):.0%} to {max(drop):.0%} of that with 4 is left",
             verdict(share > 0.85 for share in drop),
         ),

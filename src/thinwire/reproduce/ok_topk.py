@@ -150,7 +150,7 @@ def judge_thresholds(panels: dict[str, Panel]) -> list[Finding]:
     return [
         Finding(
             "a threshold from 25 steps ago is still close to the exact one",
-            "lines that nearly meet",
+            "very close",
             f"{texts[0]} times k pass",
             verdict([near < 0.25]),
         ),
