@@ -3,7 +3,7 @@
 from statistics import fmean
 
 from thinwire.reproduce.experiment import Curve, Finding, Panel, verdict
-from thinwire.reproduce.measures import DENSE, Lesson, Measures, mean_points, sent_per_step
+from thinwire.reproduce.measures import DENSE, Lesson, Measures, mean_points
 from thinwire.results.file import Row
 
 LESSON = Lesson("resnet-small", seeds=1)
@@ -134,11 +134,7 @@ def measure_accuracy(measures: Measures) -> list[Panel]:
     runs = measures.learn(LESSON, [OURS, "topk(0.02)"])
     names = {DENSE: "dense", "topk(0.02)": "topk", OURS: "ok-topk"}
     curves = [Curve(s, *mean_points(runs[n], "held_out_hits")) for n, s in names.items()]
-    sent = [sent_per_step(runs[name]) for name in names]
-    return [
-        Panel(ACCURACY, "step", "share", curves),
-        Panel("bytes sent per rank and step", "", "bytes", [Curve("", list(names.values()), sent)]),
-    ]
+    return [Panel(ACCURACY, "step", "share", curves)]
 
 
 def judge_accuracy(panels: dict[str, Panel]) -> list[Finding]:
