@@ -169,6 +169,13 @@ def test_the_api_page_lists_every_piece_and_public_name() -> None:
     assert {build.__name__ for build in RECIPES.values()} - listed == set()
 
 
+def test_the_library_alone_brings_no_plots_and_no_compiler() -> None:
+    """Numba and Triton bring their own; the rest is an extra that one asks for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[<>=!~ \[;]", needed)[0] for needed in project["dependencies"]}
+    assert names == {"torch", "numpy", "numba"}
+
+
 def test_versions_agree() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     citation = (ROOT / "CITATION.cff").read_text()

@@ -1,3 +1,3 @@
 """Which thinwire this is; ranks must have the same."""
 
-VERSION = "0.2.0.dev0"
+VERSION = "0.2.0"

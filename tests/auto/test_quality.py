@@ -20,11 +20,6 @@ def test_every_recipe_has_a_tier(name: str) -> None:
     assert (tier == "near") == (name in (*NEAR, "fp16"))
 
 
-def test_a_rank_counts() -> None:
-    assert quality_of(tw.recipe("powersgd(32)")) == "near"
-    assert quality_of(tw.recipe("powersgd(4)")) == "fast"
-
-
 def test_tiers_admit_each_other_upwards() -> None:
     admitted = {
         quality: [n for n in ("dense", "int4", "topk") if admits(quality, tw.recipe(n))]

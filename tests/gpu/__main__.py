@@ -1,7 +1,7 @@
 """All that runs on a GPU, and its log: `make test-gpu`.
 
-First the tests of the pieces and kernels, in several processes; then those of this folder, the laws
-beside the others, since both wait for compilers most of the time. The log begins with the commit
+The tests of the pieces and kernels, in several processes, the laws over NCCL and the other tests of
+this folder, all at once: they wait for compilers most of the time. The log begins with the commit
 and the machine, and says what pytest says, without the paths of this machine.
 """
 
@@ -38,21 +38,23 @@ TAKES_S = 900
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m gpu", description=__doc__)
     parser.add_argument("--log", type=Path, required=True)
-    parser.add_argument("--jobs", type=int, default=4, help="processes for the first part")
+    parser.add_argument("--jobs", type=int, default=4, help="processes for the pieces")
     parser.add_argument("--commit", help="where there is no git to ask")
     options = parser.parse_args()
     if reason := why_not():
         parser.error(reason)  # rather than a log of skips
     parallel = ["-n", str(options.jobs), "--dist", "loadfile"] if find_spec("xdist") else []
     pieces = [f"tests/{name}" for name in PIECES if (CHECKOUT / "tests" / name).is_dir()]
-    first = [*pieces, "-k", "cuda or triton or gpu", *parallel]
-    ranks = [[LAWS, "-rs"], ["tests/gpu", f"--ignore={LAWS}", "-rs"]]
+    parts = [
+        [*pieces, "-k", "cuda or triton or gpu", *parallel],
+        [LAWS, "-rs"],
+        ["tests/gpu", f"--ignore={LAWS}", "-rs"],
+    ]
     started = time.monotonic()
     with options.log.open("w") as log:
         say(log, f"commit {options.commit or commit()}, make test-gpu, {machine()}")
-        results = [run(log, first)]
         with ThreadPoolExecutor() as pool:
-            results += pool.map(run, repeat(log), ranks)
+            results = list(pool.map(run, repeat(log), parts))
         took = time.monotonic() - started
         say(log, f"all parts in {took:.0f} s: {'failed' if any(results) else 'passed'}")
     return int(any(results))

@@ -61,7 +61,10 @@ def test_it_has_the_ranks_the_gradient_and_what_was_waited_for(trace: Path) -> N
 
 
 @needs(*CLI)
-def test_doctor_says_of_it_what_it_says_of_a_script(trace: Path) -> None:
+def test_doctor_says_of_it_what_it_says_of_a_script(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     options = ["--profile", str(trace), "--recipes", "bf16", "--latency", "0"]
     output = call("doctor", *options, "--gbps", "0.01", "--json", "out.json")
     assert "as it is: a step takes" in output and "Yes: bf16 takes" in output

@@ -6,16 +6,15 @@ losses beside bfloat16's, and a test holds `NEAR` against them.
 
 from typing import Literal, get_args
 
-from thinwire.collective import Dense, FewBits, LowRank
+from thinwire.collective import Dense, FewBits
 from thinwire.errors import RecipeError
 from thinwire.pipeline import Pipeline
 from thinwire.settings import check_choice
 from thinwire.sparsify import Everything
 
 Quality = Literal["exact", "near", "fast"]
-NEAR_RANK = 16  # rank 4 ends a deviation and more above bfloat16
-NEAR = ("bf16", "int8", "int4", f"powersgd({NEAR_RANK})")
-FAST = ("powersgd", "topk", "topk-dsa", "gtopk", "ok-topk", "union", "omnireduce")
+NEAR = ("bf16", "int8", "int4")
+FAST = ("powersgd(16)", "powersgd", "topk", "topk-dsa", "gtopk", "ok-topk", "union", "omnireduce")
 IN_WORDS: dict[Quality, str] = {
     "exact": "the same loss, but for how sums are rounded",
     "near": "within one deviation of bfloat16's final loss where we measured",
@@ -37,8 +36,6 @@ def quality_of(recipe: Pipeline) -> Quality:
         return "exact"
     if not isinstance(recipe.sparsifier, Everything) or recipe.codec is not None:
         return "fast"
-    if isinstance(recipe.collective, LowRank):
-        return "near" if recipe.collective.rank >= NEAR_RANK else "fast"
     return "near" if isinstance(recipe.collective, Dense | FewBits) else "fast"
 
 

@@ -67,8 +67,8 @@ def doctor(
     travel by NCCL.
 
     thinwire doctor -- train.py --epochs 1 runs some steps of your own DDP script as it is, and
-    looks at them; it starts the workers itself where torchrun has not. --profile trace.json looks at
-    a profile that torch.profiler has exported, over the network that its exchanges show.
+    looks at them; it starts the workers itself where torchrun has not. --profile trace.json
+    looks at what torch.profiler has exported, over the network that its exchanges show.
     """
     launched = int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
     workers = int(os.environ["WORLD_SIZE"]) if launched else workers

@@ -16,7 +16,7 @@ from typing import Any
 from numba import config
 from numba.core import event
 
-PATIENCE_S = 30.0  # then compiled here too: nobody waits for a process that is stuck
+PATIENCE_S = 120.0  # then compiled here too: nobody waits for a process that is stuck
 POLL_S = 0.02
 
 

@@ -9,6 +9,7 @@ import gzip
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -84,7 +85,7 @@ def _steps(events: Sequence[Event], path: Path) -> tuple[float, float, float]:
         starts = sorted(event["ts"] for event in events if event["name"].startswith(sign))
         starts = starts[1:] if len(starts) > 3 else starts  # the profiler warms up in the first
         if len(starts) > 1:
-            gaps = [late - early for early, late in zip(starts, starts[1:], strict=False)]
+            gaps = [late - early for early, late in pairwise(starts)]
             return starts[0], starts[-1], median(gaps)
     raise ThinwireError(f"{path}: fewer than two steps in it; profile five or more")
 
@@ -98,9 +99,9 @@ def _of_kind(events: Sequence[Event], exchange: bool) -> Iterable[Event]:
     on_cpu = "user_annotation" if exchange else "cpu_op"
     kinds = KERNELS if _on_gpu(events) else (on_cpu,)
     for event in events:
-        if event.get("cat") in kinds:
-            if any(sign in event["name"].lower() for sign in COLLECTIVES) == exchange:
-                yield event
+        collective = any(sign in event["name"].lower() for sign in COLLECTIVES)
+        if event.get("cat") in kinds and collective == exchange:
+            yield event
 
 
 def _sizes(exchanges: Iterable[Event], steps: int) -> list[int]:

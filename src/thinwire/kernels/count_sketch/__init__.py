@@ -18,15 +18,13 @@ Sums are made in the order of the elements, whatever the implementation and the 
 so that the same elements always give the same bits: no floating-point atomics.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from thinwire.errors import RecipeError
-from thinwire.kernels import chosen, implementation
+from thinwire.kernels import implementation
 from thinwire.kernels.count_sketch import reference
 
 Decode = Literal["median", "mean"]
@@ -54,8 +52,9 @@ def project(
             f"{indices.numel()} indices and {values.dtype} values of shape {tuple(values.shape)} "
             "make no sketch: pass as many, flat, as float32 or float64"
         )
-    sketch = _hashed_by(hashing, reference.project, values.device)
-    return sketch(indices.contiguous(), values.contiguous(), rows, buckets, seed)
+    sketch = implementation(reference.project, values.device)
+    elements = indices.contiguous(), values.contiguous()
+    return sketch(*elements, rows, buckets, seed, hashing == "four-wise")
 
 
 def recover(
@@ -71,14 +70,5 @@ def recover(
             f"hashing='four-wise' tells {reference.PRIME} elements apart, and there are {numel}: "
             "use 'mix64'"
         )
-    estimate = _hashed_by(hashing, reference.recover, table.device)
-    return estimate(table.contiguous(), numel, seed, decode)
-
-
-def _hashed_by(
-    hashing: Hashing, function: Callable[..., Tensor], device: torch.device
-) -> Callable[..., Tensor]:
-    if hashing == "mix64":
-        return implementation(function, device)
-    in_triton = chosen("count_sketch", device) == "triton"
-    return partial(function if in_triton else implementation(function, device), four_wise=True)
+    estimate = implementation(reference.recover, table.device)
+    return estimate(table.contiguous(), numel, seed, decode, hashing == "four-wise")

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from thinwire.kernels._triton import hash_to_range, mix64, mix_offset
+from thinwire.kernels.count_sketch import reference
 
 BLOCK = 256
 
@@ -88,7 +89,11 @@ def _recover(table, offsets, inverse, out, numel, buckets, ROWS: tl.constexpr, B
     tl.store(out + i, estimate, mask=inside)
 
 
-def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int) -> Tensor:
+def project(
+    indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int, four_wise: bool = False
+) -> Tensor:
+    if four_wise:
+        return reference.project(indices, values, rows, buckets, seed, four_wise)
     table = torch.empty(rows, buckets, dtype=values.dtype, device=values.device)
     bucket_of = torch.empty(indices.numel(), dtype=torch.int32, device=values.device)
     edges = torch.arange(buckets + 1, dtype=torch.int32, device=values.device)
@@ -106,7 +111,9 @@ def project(indices: Tensor, values: Tensor, rows: int, buckets: int, seed: int)
     return table
 
 
-def recover(table: Tensor, numel: int, seed: int, decode: str) -> Tensor:
+def recover(table: Tensor, numel: int, seed: int, decode: str, four_wise: bool = False) -> Tensor:
+    if four_wise:
+        return reference.recover(table, numel, seed, decode, four_wise)
     rows, buckets = table.shape
     out = torch.empty(numel, dtype=table.dtype, device=table.device)
     offsets = torch.tensor([mix_offset(seed + row) for row in range(rows)], device=table.device)

@@ -37,7 +37,8 @@ def _hadamard(tile, GROUP: tl.constexpr):
 
 @triton.jit
 def _with_signs(tile, place, rotation):
-    return tl.where((mix64(place, rotation) >> 63) > 0, -tile, tile)
+    # Triton's unary minus is 0 - x, which has no negative zero.
+    return tl.where((mix64(place, rotation) >> 63) > 0, tile * -1.0, tile)
 
 
 @triton.jit
