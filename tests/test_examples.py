@@ -3,6 +3,7 @@
 Those of frameworks are short, and differ from what is in examples/uncompressed by a line or two.
 """
 
+import argparse
 import ast
 import difflib
 import os
@@ -12,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from torch.distributed.run import get_args_parser
 
 from support.extras import needs
-from support.stage import Stage
+from support.stage import FRAMEWORKS, Stage
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples"
@@ -28,8 +30,10 @@ SAYS = {
     "outer.py": "the nodes met 8 times in 120 steps",
     "with_accelerate.py": "step 20  loss",
     "with_fsdp.py": "step 60  loss",
+    "with_jax.py": "step 40  loss",
     "with_lightning.py": "step 20  loss",
     "with_trainer.py": "step 20  loss",
+    "with_torchft.py": "",  # starts its processes itself: tests/frontends/test_torchft.py
     "without_ddp.py": "step 40  loss",
 }
 """What rank 0 prints when it got to the end."""
@@ -40,6 +44,7 @@ RANKS = {"outer.py": (4, 2), "with_fsdp.py": (4, 1)}
 
 NEEDS = {
     "with_accelerate.py": ["accelerate", "transformers"],
+    "with_jax.py": ["jax"],
     "with_lightning.py": ["lightning"],
     "with_trainer.py": ["accelerate", "transformers"],
 }
@@ -47,13 +52,14 @@ NEEDS = {
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    stage = Stage()
+    stage = Stage(*FRAMEWORKS)
     yield stage
     stage.close()
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=needs(*NEEDS.get(name, []))) for name in SAYS]
+    "name",
+    [pytest.param(name, marks=needs(*NEEDS.get(name, []))) for name in filter(SAYS.get, SAYS)],
 )
 def test_it_runs(stage: Stage, name: str) -> None:
     ranks, nodes = RANKS.get(name, (2, 1))
@@ -92,3 +98,46 @@ def test_an_example_is_short_and_three_lines_from_the_uncompressed(name: str) ->
     changed = [line for line in difflib.ndiff(theirs, ours) if line[0] in "+-"]
     assert 0 < len(changed) <= 3
     assert len((FOLDER / name).read_text().splitlines()) <= 60
+
+
+def torchrun_reads(command: list[str]) -> argparse.Namespace:
+    """What torchrun makes of a command that a launcher gives it."""
+    assert Path(command[0]).name == "torchrun"
+    return get_args_parser().parse_args(command[1:])
+
+
+def test_slurm_starts_one_torchrun_a_node_with_a_common_meeting_point(tmp_path: Path) -> None:
+    """Slurm's own commands are stand-ins; `srun` writes down what it was to start."""
+    stand_ins = {"scontrol": "printf 'n7\\nn8\\n'", "srun": 'printf "%s\\n" "$@"'}
+    for name, does in stand_ins.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"JOB_NODELIST": "n[7-8]", "NNODES": "2", "GPUS_ON_NODE": "8", "JOB_ID": "5"}
+    done = subprocess.run(
+        ["bash", "-eu", str(FOLDER / "launch" / "slurm.sbatch")],
+        env={f"SLURM_{name}": value for name, value in slurm.items()}
+        | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    read = torchrun_reads(done.stdout.splitlines())
+    assert (read.nnodes, read.nproc_per_node, read.training_script) == ("2", "8", "train.py")
+    assert (read.rdzv_backend, read.rdzv_endpoint, read.rdzv_id) == ("c10d", "n7:29500", "5")
+
+
+@needs("yaml")
+def test_kubernetes_starts_torchrun_which_reads_what_the_operator_sets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import yaml
+
+    job = yaml.safe_load((FOLDER / "launch" / "pytorchjob.yaml").read_text())
+    workers = job["spec"]["pytorchReplicaSpecs"]["Worker"]
+    (container,) = workers["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == int(job["spec"]["nprocPerNode"])
+    monkeypatch.setenv("PET_NNODES", str(workers["replicas"]))
+    monkeypatch.setenv("PET_NPROC_PER_NODE", job["spec"]["nprocPerNode"])
+    read = torchrun_reads(container["command"])
+    assert (read.nnodes, read.nproc_per_node, read.training_script) == ("4", "8", "train.py")

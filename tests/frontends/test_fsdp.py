@@ -1,17 +1,23 @@
-"""FSDP2: the recipe averages the replicas; `dense` is native HSDP, bit for bit."""
+"""FSDP2: the recipe averages the replicas; `dense` is native HSDP, bit for bit.
+
+Covers frontends/reshard.py.
+"""
 
 import pytest
 import torch
 import torch._dynamo  # the first optimiser would import it, while other ranks wait
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import thinwire as tw
 from thinwire.frontends import rank_files
+from thinwire.frontends.dcp import entry, load
 
 SPARSE = tw.recipe("topk", density=0.1, bypass=20)
+ALL = tw.recipe("topk", density=0.1, bypass=0)
 OK_TOPK = tw.recipe(SPARSE, collective="ok-topk")
 REPLICAS, SHARDS = 2, 2
 
@@ -234,6 +240,37 @@ def loaded_from(group, rank, size, folder):
     return mass
 
 
+def waiting_by_element(handle):
+    """What waits on this rank, by parameter, with its shard and the whole shape's first rows."""
+    state = handle.state_dict()
+    kept = state["replica"]["tensors"]
+    return state["shard"], {
+        n: (s["feedback/residual"].double(), state["replica"]["forms"][n][1])
+        for n, s in kept.items()
+        if "feedback/residual" in s
+    }
+
+
+def saved_by_dcp(group, rank, size, folder):
+    model, handle = compressed(2, ALL)
+    train(model, rank, range(2))
+    dcp.save({"model": {"w": torch.ones(3)}, **entry(handle)}, checkpoint_id=folder)
+    kept = waiting_by_element(handle)
+    handle.close()
+    return kept
+
+
+def loaded_by_dcp(group, rank, size, folder, shards):
+    both = init_device_mesh("cpu", (size // shards, shards), mesh_dim_names=("replicas", "shards"))
+    model = sharded(both)
+    handle = tw.compress(model, ALL)
+    load(handle, folder)
+    kept = waiting_by_element(handle)
+    train(model, rank, range(1))
+    handle.close()
+    return kept
+
+
 def refused(group, rank, size):
     both = mesh()
     model = sharded(both["shards"])
@@ -308,6 +345,31 @@ def test_two_replicas_state_goes_on_with_three_shard_by_shard(cluster, tmp_path)
     for shard in range(SHARDS):
         masses = [sum(mass for mass, of in ranks if of == shard) for ranks in (before, after)]
         assert masses[1] == pytest.approx(masses[0], rel=1e-6) and masses[0] != 0
+
+
+def whole(ranks):
+    """What waits on all replicas together, by parameter, its shards put together."""
+    parts = {}
+    for shard, kept in ranks:
+        for name, (values, shape) in kept.items():
+            of_shard = parts.setdefault(name, {})
+            of_shard[shard] = of_shard.get(shard, 0) + values.view(shape)
+    return {name: torch.cat([one[i] for i in sorted(one)]) for name, one in parts.items()}
+
+
+@pytest.mark.parametrize(("size", "shards"), [(4, 2), (6, 3), (2, 1), (4, 4)])
+def test_dcp_goes_on_with_other_shards_and_replicas_and_all_that_waited(
+    cluster, tmp_path, size, shards
+):
+    before = cluster.run(saved_by_dcp, 4, str(tmp_path))
+    after = cluster.run(loaded_by_dcp, size, str(tmp_path), shards)
+    if shards == SHARDS:
+        for (_, kept), (_, again) in zip(before, after, strict=True):
+            assert all(torch.equal(kept[name][0], again[name][0]) for name in kept)
+    before, after = whole(before), whole(after)
+    assert before.keys() == after.keys() and any(x.any() for x in before.values())
+    for name, waited in before.items():
+        torch.testing.assert_close(after[name], waited)
 
 
 def test_what_does_not_fit_is_refused_first(cluster):

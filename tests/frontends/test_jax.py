@@ -1,12 +1,17 @@
 """JAX: a pytree's mean is the true one, between two jits and inside one; NumPy arrays too."""
 
+from contextlib import closing
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 import thinwire as tw
 from support.extras import needs
+from support.stage import Stage
 
+SCRIPT = Path(__file__).parents[1] / "support" / "jax_pmean.py"
 SPARSE = tw.recipe("topk", density=0.25, bypass=0)
 
 
@@ -73,6 +78,37 @@ def learns(group, rank, size):
     return losses[0], losses[-1], np.asarray(params["w"]).tobytes()
 
 
+def resumes(group, rank, size, state):
+    """Two steps, a clipped sum of two trees in each; from a state of any number of ranks."""
+    import jax
+
+    from thinwire.frontends.jax import average
+
+    sync = tw.Synchronizer(SPARSE, group)
+    if state is not None:
+        sync.load_state_dict(state)
+    before = mass_of(sync.state_dict())
+    means = []
+    for step in range(2):
+        summed = jax.tree.map(lambda a, b: (a + b).clip(-1, 1), tree(rank), tree(9 + step))
+        means.append(flat(average(sync, summed)))
+    gathered = sync.state_dict(gather=True)
+    poisoned = jax.tree.map(lambda x: x * np.nan if rank == 1 else x, tree(rank))
+    with pytest.raises(tw.NonFiniteError, match="rank 1"):
+        average(sync, poisoned)
+    sync.close()
+    again = tw.Synchronizer(SPARSE, group)
+    again.load_state_dict(gathered)
+    same = mass_of(again.state_dict()) == mass_of(gathered["ranks"][rank])
+    again.close()
+    return before, gathered, same, np.concatenate(means)
+
+
+def mass_of(state):
+    tensors = state["tensors"].values()
+    return sum(float(one["feedback/residual"].double().sum()) for one in tensors)
+
+
 # The tests.
 
 
@@ -87,10 +123,30 @@ def test_the_mean_is_the_true_one_and_the_given_tree_stays(frameworks, inside):
 
 
 @needs("jax")
+def test_two_processes_have_the_bits_of_pmean():
+    with closing(Stage()) as stage:
+        done = stage.run(SCRIPT, 2)
+    assert done.codes == [0, 0], done.printed
+    assert all(f"rank {rank} of 2 has the bits of pmean" in done.printed for rank in (0, 1))
+
+
+@needs("jax")
 def test_a_sparse_recipe_learns_and_ranks_stay_the_same(frameworks):
     one, two = frameworks.run(learns, 2)
     assert one[1] < 0.01 * one[0]
     assert one[2] == two[2]
+
+
+@needs("jax")
+def test_it_resumes_at_another_size_and_nan_is_told_on_every_rank(frameworks):
+    two = frameworks.run(resumes, 2, None)
+    assert all(same and np.array_equal(means, two[0][3]) for *_, same, means in two)
+    saved = two[0][1]
+    three = frameworks.run(resumes, 3, saved)
+    assert sum(before for before, *_ in three) == pytest.approx(
+        sum(map(mass_of, saved["ranks"])), rel=1e-5
+    )
+    assert all(np.array_equal(means, three[0][3]) for *_, means in three)
 
 
 def test_numpy_arrays_share_their_memory_with_selections_and_codecs():

@@ -172,6 +172,42 @@ def fabric(group, rank, size):
         return torch.equal(weights(whole[1]), weights(again[1])), one.stats()["total"]["steps"]
 
 
+def goes_on(group, rank, size, folder, epochs, ckpt_path):
+    """Train up to so many epochs; how many steps the state has behind it, and whether all agree."""
+    with launched(rank, size):
+        model = module()
+        trainer = fit(folder, epochs, model, ckpt_path=ckpt_path)
+        trainer.save_checkpoint(f"{folder}/{epochs}.ckpt")
+        tensors = trainer.strategy.handle.state_dict()["tensors"].values()
+        trainer.strategy.handle.close()
+        return {int(one["step"]) for one in tensors}, identical(model)
+
+
+def fabric_elsewhere(group, rank, size, folder, loads):
+    """NaN on one rank is told on all; what waits is saved, or loaded by another number of ranks."""
+    from lightning.fabric import Fabric
+
+    with launched(rank, size):
+        runner = Fabric(accelerator="cpu", devices=size, strategy="ddp")
+        runner.launch()
+        bare = tiny("gpt2", dropout=0.0)
+        model, _ = runner.setup(bare, torch.optim.AdamW(bare.parameters(), 0.01))
+        handle = tw.compress(model, RECIPE)
+        ids = Sentences(64).ids[rank : rank + 2]
+        if loads:
+            rank_files.load(folder, [handle])
+        else:
+            runner.backward(model(input_ids=ids, labels=ids).loss)
+            rank_files.save(folder, [handle])
+        kept = handle.state_dict()["tensors"].values()
+        mass = sum(float(s["feedback/residual"].double().sum()) for s in kept if len(s) > 1)
+        with pytest.raises(tw.NonFiniteError, match="rank 1"):
+            loss = model(input_ids=ids, labels=ids).loss
+            runner.backward(loss * torch.nan if rank == 1 else loss)
+        handle.close()
+        return mass
+
+
 # The tests.
 
 
@@ -190,3 +226,15 @@ def test_nan_raises_on_every_rank(frameworks):
 
 def test_fabric_accumulates_clips_and_resumes(frameworks):
     assert frameworks.run(fabric, 2) == [(True, 4)] * 2
+
+
+def test_three_ranks_resume_from_the_checkpoint_of_two(frameworks, tmp_path):
+    assert frameworks.run(goes_on, 2, str(tmp_path), 1, None) == [({2}, True)] * 2
+    after = frameworks.run(goes_on, 3, str(tmp_path), 2, str(tmp_path / "1.ckpt"))
+    assert after == [({4}, True)] * 3
+
+
+def test_fabric_tells_all_of_nan_and_goes_on_with_three_ranks(frameworks, tmp_path):
+    before = frameworks.run(fabric_elsewhere, 2, str(tmp_path), False)
+    after = frameworks.run(fabric_elsewhere, 3, str(tmp_path), True)
+    assert sum(after) == pytest.approx(sum(before), rel=1e-5) and sum(before)

@@ -15,7 +15,7 @@ pytestmark = needs("accelerate", "transformers")
 STEPS = 4
 
 
-def arguments(folder, steps=STEPS):
+def arguments(folder, steps):
     from transformers import TrainingArguments
 
     return TrainingArguments(
@@ -37,7 +37,7 @@ def arguments(folder, steps=STEPS):
     )
 
 
-def trainer_in(folder, kind=None, poison=False):
+def trainer_in(folder, kind=None, poison=False, steps=STEPS):
     """What a user's script has; dropout draws from the state that checkpoints have too."""
     from accelerate.state import AcceleratorState
     from transformers import Trainer
@@ -46,7 +46,9 @@ def trainer_in(folder, kind=None, poison=False):
     model = tiny("gpt2")
     if poison:
         model.lm_head.weight.register_hook(lambda grad: grad * torch.nan)
-    return (kind or Trainer)(model=model, args=arguments(folder), train_dataset=Sentences(64))
+    return (kind or Trainer)(
+        model=model, args=arguments(folder, steps), train_dataset=Sentences(64)
+    )
 
 
 def by_hand():
@@ -118,6 +120,19 @@ def poisoned(group, rank, size):
         compression.close()
 
 
+def goes_on(group, rank, size, folder, steps, checkpoint):
+    """Train up to so many steps; how many what waits has behind it, and whether ranks agree."""
+    import thinwire.frontends.transformers as door
+
+    with launched(rank, size):
+        trainer = trainer_in(folder, steps=steps)
+        compression = door.compress(trainer, RECIPE)
+        trainer.train(resume_from_checkpoint=checkpoint)
+        tensors = compression.handles[-1].state_dict()["tensors"].values()
+        compression.close()
+        return {int(one["step"]) for one in tensors}, identical(trainer.model)
+
+
 # The tests.
 
 
@@ -132,3 +147,9 @@ def test_resume_from_a_checkpoint_is_bit_for_bit(frameworks):
 
 def test_nan_raises_on_every_rank(frameworks):
     frameworks.run(poisoned, 2)
+
+
+def test_three_ranks_resume_from_the_checkpoint_of_two(frameworks, tmp_path):
+    assert frameworks.run(goes_on, 2, str(tmp_path), 2, None) == [({2}, True)] * 2
+    checkpoint = str(tmp_path / "checkpoint-2")
+    assert frameworks.run(goes_on, 3, str(tmp_path), 3, checkpoint) == [({3}, True)] * 3

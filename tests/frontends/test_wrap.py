@@ -137,6 +137,38 @@ def a_closure(group, rank, size):
     handle.close()
 
 
+def saved_and_again(group, rank, size):
+    """All ranks' states in one; then a second handle for the same optimiser."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    one = tw.wrap(optimizer, model, SPARSE)
+    train(model, optimizer, rank, range(2))
+    state = one.state_dict(gather=True)
+    one.close()
+    two = tw.wrap(optimizer, model, SPARSE)
+    train(model, optimizer, rank, range(2, 4))
+    steps = two.stats()["total"]["steps"]
+    two.close()
+    return state, steps, weights(model)
+
+
+def waits_by(group, rank, size, state):
+    """Σ of what waits on this rank, having loaded; and it trains on."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    handle = tw.wrap(optimizer, model, SPARSE)
+    handle.load_state_dict(state)
+    mass = waiting(handle.state_dict())
+    train(model, optimizer, rank, range(1))
+    handle.close()
+    return mass
+
+
+def waiting(state):
+    tensors = state["tensors"].values()
+    return sum(float(s["feedback/residual"].double().sum()) for s in tensors if len(s) > 1)
+
+
 # The tests.
 
 
@@ -163,3 +195,10 @@ def test_an_overflow_is_left_out_on_all_ranks(cluster):
 
 def test_a_closure_is_refused(cluster):
     cluster.run(a_closure, 2)
+
+
+def test_a_second_handle_trains_on_and_three_ranks_load_what_two_saved(cluster):
+    (state, steps, ours), (_, _, theirs) = cluster.run(saved_and_again, 2)
+    assert steps == 2 and torch.equal(ours, theirs)
+    before = sum(map(waiting, state["ranks"]))
+    assert sum(cluster.run(waits_by, 3, state)) == pytest.approx(before, rel=1e-5) and before

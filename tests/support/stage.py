@@ -22,10 +22,10 @@ import torch.distributed as dist
 
 from support.cluster import HOST, LOOPBACK
 
-IMPORTED = (
-    *("torch.distributed.fsdp", "torch._dynamo", "numba", "thinwire", "accelerate"),
+FRAMEWORKS = (
+    *("torch.distributed.fsdp", "torch._dynamo", "accelerate", "lightning"),
     *("transformers.trainer", "transformers.models.gpt2.modeling_gpt2"),
-    *("transformers.models.bert.modeling_bert", "lightning"),
+    "transformers.models.bert.modeling_bert",
 )
 RUN_S = 200
 
@@ -41,9 +41,9 @@ class Done:
 class Stage:
     """The process that scripts are forked from. It ends when it is closed, or with its parent."""
 
-    def __init__(self) -> None:
+    def __init__(self, *imported: str) -> None:
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "support.stage"],
+            [sys.executable, "-m", "support.stage", "thinwire", "numba", *imported],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -66,7 +66,7 @@ class Stage:
 
 
 def serve() -> None:
-    for name in IMPORTED:
+    for name in sys.argv[1:]:
         with suppress(ModuleNotFoundError):  # the tests of those that are missing are skipped
             importlib.import_module(name)
     for line in sys.stdin:

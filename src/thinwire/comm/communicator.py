@@ -23,8 +23,9 @@ from functools import partial
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d as c10d
 
-from thinwire.comm.groups import abort, hang_up, let_go, own_group, timeout_of
+from thinwire.comm.groups import abort, group_at, hang_up, let_go, own_group, timeout_of
 from thinwire.comm.messages import (
     LENGTH,
     Traffic,
@@ -83,6 +84,28 @@ class GroupCommunicator(Waits):
             weakref.finalize(self, let_go, self._meta_group).atexit = False
         else:
             self._watch = Watch(self.timeout.total_seconds(), self.abort)
+
+    @classmethod
+    def alone(cls) -> "GroupCommunicator":
+        """One rank by itself, whatever groups it is in."""
+        return cls(members=[dist.get_rank()]) if dist.is_initialized() else cls()
+
+    @classmethod
+    def at_store(
+        cls, store: c10d.Store, name: str, rank: int, size: int, timeout: timedelta
+    ) -> "GroupCommunicator":
+        """Over Gloo, among those who come to a store with this name: no group need be there before.
+
+        For ranks that come and go; no two groups may have the same name.
+        """
+        comm = cls.alone()
+        comm.rank, comm.size, comm.backend, comm.timeout = rank, size, "gloo", timeout
+        if size > 1:
+            with comm.named("set-up"):
+                group = group_at(store, name, rank, size, timeout)
+            comm._meta_group = comm._payload_group = group
+            weakref.finalize(comm, let_go, group).atexit = False
+        return comm
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         self.start_all_reduce(tensor).wait()

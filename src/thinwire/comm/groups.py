@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -56,6 +56,18 @@ def own_group(ranks: list[int], rank: int, backend: str, timeout: timedelta) -> 
             timeout=timeout,
         )
     c10d._world.pg_group_ranks[group] = {member: i for i, member in enumerate(ranks)}
+    return group
+
+
+def group_at(
+    store: c10d.Store, name: str, rank: int, size: int, timeout: timedelta
+) -> dist.ProcessGroup:
+    """A group of Gloo whose members know a store and a name, whatever other groups they are in."""
+    group: dist.ProcessGroup
+    group, _ = c10d._new_process_group_helper(
+        size, rank, [], c10d.Backend("gloo"), store, cast(Any, name), timeout=timeout
+    )
+    c10d._world.pg_group_ranks[group] = {member: member for member in range(size)}
     return group
 
 

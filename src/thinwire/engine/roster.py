@@ -86,6 +86,12 @@ class Roster:
         for unit in touched if self._remembers else ():
             unit.undo()
 
+    def undo_last(self) -> None:
+        """The same of a step that is over, unless it was undone."""
+        if self._before is not None:
+            self.undo()
+            self._refuse_torn()
+
     def _refuse_torn(self) -> None:
         if self._torn:
             raise StateError(

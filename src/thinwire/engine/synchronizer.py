@@ -12,6 +12,7 @@ from thinwire import cookbook
 from thinwire.auto.by_step import Choosers
 from thinwire.auto.explain import explain
 from thinwire.comm import GroupCommunicator, Nodes, check_initialized, node_size_of
+from thinwire.engine import regroup
 from thinwire.engine.audit import Audit
 from thinwire.engine.backward import BackwardPass
 from thinwire.engine.checkpoint import Reader, Restored, restore
@@ -93,23 +94,35 @@ class Synchronizer:
         self._owns_comm = comm is None
         if comm is None:
             check_initialized()
-        self.comm = comm or GroupCommunicator(group, timeout)
-        self.everyone = mesh or self.comm
+            comm = GroupCommunicator(group, timeout)
         self._node_size = ranks_per_node
         self.scale = 0.0  # of the loss, which what waits is in; 0: nobody said
         self.buckets: list[list[str]] = []  # as gradients came together in the last backward pass
         settings = f"{self.pipeline!r}, seed={seed}, node_size={ranks_per_node}, {nonfinite=}"
-        settings += f", {truth=}, {audit=}, thinwire {VERSION}"
-        self.everyone.agree("the recipe or the seed", settings)
-        flat = ranks_per_node == 1 or self.comm.size == 1
-        nodes = None if flat else Nodes(group, ranks_per_node, timeout, self.comm.traffic)
-        self.truth, self.audit = Truth(self.comm, truth), Audit(self.comm, audit)
+        self._settings = settings + f", {truth=}, {audit=}, thinwire {VERSION}"
+        self._seed, self._remembers = seed, undo or nonfinite != "raise"
+        self._every = (truth, audit)
         self.after_step: list[Callable[[], None]] = []  # told of every step that is over
-        self.runner = StepRunner(self.comm, nodes, seed)
-        self.choosers = Choosers(self.pipeline, self.comm, nodes)
-        remembers = undo or nonfinite != "raise"
-        self.roster = Roster(self.pipeline, self.choosers, self.runner.keeps_state, remembers)
-        self.headroom = Headroom(self.roster, self.comm.size)
+        self._settle_in(comm, mesh, (group, timeout))
+
+    def _settle_in(
+        self,
+        comm: GroupCommunicator,
+        mesh: GroupCommunicator | None = None,
+        of_nodes: tuple[dist.ProcessGroup | None, timedelta | None] = (None, None),
+    ) -> None:
+        """All that knows the group, and nothing of any step yet."""
+        self.comm, self.everyone = comm, mesh or comm
+        self.everyone.agree("the recipe or the seed", self._settings)
+        flat = self._node_size == 1 or comm.size == 1
+        group, timeout = of_nodes
+        nodes = None if flat else Nodes(group, self._node_size, timeout, comm.traffic)
+        truth, audit = self._every
+        self.truth, self.audit = Truth(comm, truth), Audit(comm, audit)
+        self.runner = StepRunner(comm, nodes, self._seed)
+        self.choosers = Choosers(self.pipeline, comm, nodes)
+        self.roster = Roster(self.pipeline, self.choosers, self.runner.keeps_state, self._remembers)
+        self.headroom = Headroom(self.roster, comm.size)
         self.running: BackwardPass | None = None  # the step that is not over yet
 
     def is_steady(self, device: torch.device) -> bool:
@@ -214,6 +227,9 @@ class Synchronizer:
         if restored is None:
             assert refusal is not None
             raise refusal
+        self._go_on_from(restored)
+
+    def _go_on_from(self, restored: Restored) -> None:
         self.scale, self.buckets = restored.scale, restored.buckets
         self.choosers.load(restored.choice)
         self.roster.restart(restored.tensors, restored.forms)
@@ -226,6 +242,43 @@ class Synchronizer:
             self.comm.agree("the saved state", says)
         except DisagreementError as error:
             raise error from refusal
+
+    def take_back(self) -> None:
+        """Undo the last step, where the optimiser did not take it after all: on all ranks alike.
+
+        A step that raised or was skipped is undone already; then, and before the first, nothing is.
+        """
+        self.runner.worker.drain()
+        self.roster.undo_last()
+        self.headroom.lose_sight()
+
+    def shared_state(self) -> dict[str, Any]:
+        """What ranks have in common, for one that joins: all of the state but what waits here."""
+        return regroup.shared_part(self.state_dict())
+
+    def load_shared_state(self, state: Mapping[str, Any]) -> None:
+        """Begin with what other ranks share, before `reconfigure`; nothing of its own waits."""
+        self._go_on_from(restore(regroup.joining(state), Reader(self.pipeline, self._seed)))
+
+    def reconfigure(self, comm: GroupCommunicator) -> None:
+        """Go on in another group, between two steps; every rank of it must call.
+
+        What waits on this rank stays; what waited on ranks that are gone is lost. All must be at
+        the same step: who joins has loaded the others' `shared_state`. The group before may be
+        broken. `comm` is the caller's, as in `Synchronizer(comm=...)`.
+        """
+        if self._node_size != 1 or self.everyone is not self.comm:
+            raise RecipeError("a Synchronizer with nodes or a mesh cannot change its group")
+        mine = regroup.alone(self.state_dict())
+        restored = restore(mine, Reader(self.pipeline, self._seed))
+        knows_all = self.roster.knows_all
+        self.close()
+        self.closed, self._owns_comm = False, False
+        self._settle_in(comm)
+        self.roster.knows_all = knows_all
+        comm.agree("what ranks share", regroup.in_words(mine))
+        regroup.renew_means(restored.tensors, comm)
+        self._go_on_from(restored)
 
     def close(self) -> None:
         """End the worker and let go of the process groups that are its own."""

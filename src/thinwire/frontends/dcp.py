@@ -24,13 +24,12 @@ from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import StateError
 from thinwire.frontends.handle import Handle
 
-PREFIX = "thinwire.rank"
+PREFIX = "thinwire."
 
 
 def entry(handle: Handle | Synchronizer) -> dict[str, Tensor]:
     """This rank's state under a name of its own, for `dcp.save` and `dcp.async_save`."""
-    state = handle.state_dict()
-    return {f"{PREFIX}{state['rank']}": pack(state)}
+    return {PREFIX + _place(handle): pack(handle.state_dict())}
 
 
 def load(
@@ -49,14 +48,21 @@ def load(
     entries: dict[str, Tensor] = {
         name: torch.empty(entry.size, dtype=torch.uint8)
         for name, entry in found.items()
-        if name.startswith(PREFIX) and isinstance(entry, TensorStorageMetadata)
+        if name.startswith(f"{PREFIX}rank") and isinstance(entry, TensorStorageMetadata)
     }
     if not entries:
-        raise StateError(f"the checkpoint has no entry {PREFIX}0: save entry(handle) with it")
-    comm = (handle if isinstance(handle, Synchronizer) else handle.synchronizer).comm
-    own = f"{PREFIX}{comm.rank}"
-    as_before = len(entries) == comm.size
+        raise StateError(f"the checkpoint has no entry {PREFIX}rank0: save entry(handle) with it")
+    own = PREFIX + _place(handle)
+    as_before = own in entries and len(entries) == _synchronizer(handle).everyone.size
     if as_before:
         entries = {own: entries[own]}
     dcp_load(entries, storage_reader=reader, process_group=process_group)
     handle.load_state_dict(entries[own] if as_before else list(entries.values()))
+
+
+def _synchronizer(handle: Handle | Synchronizer) -> Synchronizer:
+    return handle if isinstance(handle, Synchronizer) else handle.synchronizer
+
+
+def _place(handle: Handle | Synchronizer) -> str:
+    return f"rank{handle.comm.rank}" if isinstance(handle, Synchronizer) else handle.place

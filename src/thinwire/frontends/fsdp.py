@@ -19,11 +19,12 @@ from torch.distributed.tensor import DTensor
 
 from thinwire.comm import GroupCommunicator
 from thinwire.engine.backward import BackwardPass
-from thinwire.engine.saved import Saved
+from thinwire.engine.saved import Saved, seal, unpack
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import ClosedError, RecipeError, StateError
 from thinwire.frontends.fsdp_private import ShardedModule, local_gradient, sharded_modules
 from thinwire.frontends.handle import Handle, plain, trained
+from thinwire.frontends.reshard import resharded
 from thinwire.frontends.torch_private import after_backward, backward_pass
 from thinwire.pipeline import Pipeline
 
@@ -127,35 +128,43 @@ class FSDPHandle(Handle):
         """What this rank must remember, and which shard it is of; every rank saves its own."""
         if gather:
             raise RecipeError("a sharded model's states are not gathered: save one file a rank")
-        return {
-            "shard": self._shard,
-            "shards": self._shards,
-            "replica": self.synchronizer.state_dict(),
-        }
+        state = self.synchronizer.state_dict()
+        return seal({"shard": self._shard, "shards": self._shards, "replica": state})
+
+    @property
+    def place(self) -> str:
+        """Which replica and shard this rank has."""
+        return f"{super().place}.shard{self._shard}of{self._shards}"
 
     def load_state_dict(self, state: Saved, *, recipe_changed: bool = False) -> None:
-        """Go on from a saved state: this rank's own, or, at other replicas, the list of all."""
-        states = [state] if isinstance(state, Mapping) else list(state)
-        refusal = self._refusal(states)
+        """Go on from a saved state: this rank's own, or, on another mesh, the list of all."""
+        alone = isinstance(state, Mapping | Tensor)
+        own: list[Any] = []
+        refusal = ""
+        try:
+            own = self._own([state] if alone else list(state))
+        except StateError as error:
+            refusal = str(error)
         bad = self.synchronizer.everyone.agree("the load", "a sharded state", flag=bool(refusal))
         if bad:  # all of them, also where only one was given what is not its own
             ranks = ", ".join(map(str, bad))
             raise StateError(refusal or f"ranks {ranks} of the mesh refused their states")
-        own = [one["replica"] for one in states if one["shard"] == self._shard]
-        alone = isinstance(state, Mapping)
         super().load_state_dict(own[0] if alone else own, recipe_changed=recipe_changed)
 
-    def _refusal(self, states: Sequence[Mapping[str, Any]]) -> str:
-        """Why these are no states of this shard; empty where they are."""
-        for one in states:
-            if one.get("shards") != self._shards:
-                return (
-                    f"the state is of {one.get('shards')} shards and this mesh has {self._shards}"
-                )
-        shards = [one["shard"] for one in states]
-        if self._shard in shards:
-            return ""
-        return f"the state is of shard {shards[0] if shards else None}, this is {self._shard}"
+    def _own(self, saved: Sequence[Any]) -> list[Any]:
+        """The states of this shard, of one replica or of all; cut anew of other shards."""
+        states = [unpack(one) if isinstance(one, Tensor) else one for one in saved]
+        shards, found = {one.get("shards") for one in states}, [one["shard"] for one in states]
+        if shards == {self._shards}:
+            if self._shard not in found:
+                raise StateError(f"the state is of shard {found[0]}, this is {self._shard}")
+            return [one["replica"] for one in states if one["shard"] == self._shard]
+        if len(states) < 2 or len(shards) != 1:
+            raise StateError(
+                f"the state is of {shards.pop()} shards and this mesh has {self._shards}: pass the "
+                "list of all ranks' states"
+            )
+        return list(resharded(states, self.synchronizer.roster.forms, self._shard, self._shards))
 
     def _name(self, module: nn.Module, name: str) -> str:
         prefix = self._prefixes[id(module)]

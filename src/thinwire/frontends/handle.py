@@ -72,6 +72,11 @@ class Handle:
         """
         return trace(path)
 
+    @property
+    def place(self) -> str:
+        """Whose state this rank's is, in a word, for names of files and entries."""
+        return f"rank{self.synchronizer.comm.rank}"
+
     def state_dict(self, gather: bool = False) -> dict[str, Any]:
         """What this rank must remember, to be saved beside the model: it differs by rank.
 

@@ -1,0 +1,97 @@
+"""torchft: a replica that dies, heals and goes on; examples/with_torchft.py, run and looked at."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch._dynamo  # the first optimiser would import it, while other ranks wait
+import torch.distributed as dist
+
+import thinwire as tw
+from support.cluster import HOST
+from support.contracts.cases import state_digest
+from support.extras import needs
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "with_torchft.py"
+RECIPE = tw.recipe("topk", density=0.1, bypass=0)
+
+
+class Quorum:
+    """In place of torchft's Manager: one that has decided already."""
+
+    commits = True
+
+    def register_state_dict_fn(self, key, load, save):
+        pass
+
+    def wait_quorum(self):
+        pass
+
+    def should_commit(self):
+        return self.commits
+
+
+def backward(model, rank, step, factor=1.0):
+    x = torch.randn(4, 20, generator=torch.Generator().manual_seed(10 * step + rank))
+    (model(x).square().mean() * factor).backward()
+
+
+def accumulates_and_clips(group, rank, size):
+    """Beside `tw.wrap`: the same weights; a step that is not committed, and NaN, leave no trace."""
+    from thinwire.frontends.torchft import Group, Replicas
+
+    store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False) if rank == 0 else None
+    port = torch.tensor([store.port if store else 0])
+    dist.broadcast(port, 0)
+    place, quorum = Group(), Quorum()
+    replicas = Replicas(quorum, place, RECIPE)
+    place.place = (f"{HOST}:{int(port)}/quorum", rank, size)
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(0)
+        ours, theirs = torch.nn.Linear(20, 8), torch.nn.Linear(20, 8)
+    theirs.load_state_dict(ours.state_dict())
+    optimizers = [torch.optim.SGD(model.parameters(), 0.1) for model in (ours, theirs)]
+    handle = tw.wrap(optimizers[1], theirs, RECIPE)
+    for step in range(3):
+        for model, average in ((ours, lambda: replicas.average(ours)), (theirs, handle.average)):
+            model.zero_grad()
+            for turn in range(2):
+                backward(model, rank, 2 * step + turn)
+            average()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        assert replicas.should_commit()
+        for optimizer in optimizers:
+            optimizer.step()
+    same = torch.equal(ours.weight, theirs.weight)
+    before, quorum.commits = state_digest(replicas.synchronizer), False
+    backward(ours, rank, 9)
+    replicas.average(ours)
+    assert not replicas.should_commit()
+    dropped = state_digest(replicas.synchronizer) == before
+    with pytest.raises(tw.NonFiniteError, match="rank 1"):
+        backward(ours, rank, 9, factor=torch.nan if rank == 1 else 1.0)
+        replicas.average(ours)
+    handle.close()
+    replicas.close()
+    dist.barrier()  # the store is rank 0's
+    return same, dropped
+
+
+@needs("torchft")
+def test_it_accumulates_and_clips_as_any_loop_and_drops_what_is_not_committed(frameworks):
+    assert frameworks.run(accumulates_and_clips, 2) == [(True, True)] * 2
+
+
+@needs("torchft")
+def test_a_replica_dies_in_a_step_and_heals_and_both_end_with_the_same_weights():
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    assert "replica 1 died with status 1, and is started again" in done.stdout
+    ends = dict(re.findall(r"replica (\d): 30 steps together, weights (\S+)", done.stdout))
+    assert set(ends) == {"0", "1"} and ends["0"] == ends["1"], done.stderr
+    assert "should_commit=false" in done.stdout + done.stderr  # the step that it died in
