@@ -71,6 +71,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 docs: setup
+	$(BIN)/python -m pytest -q tests/report/test_blocks.py  # tables that differ from their files
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build/html
 
 # All of docs/results but the GPU's and convergence-*.json, in about half an hour on an idle machine

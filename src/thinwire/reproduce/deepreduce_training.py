@@ -72,7 +72,7 @@ def judge_policies(panels: dict[str, Panel]) -> list[Finding]:
             "all policies converge to the baseline's accuracy",
             "90.9 % of ResNet-20",
             words,
-            verdict([min(ours) > last["baseline"] - 0.02, min(ours) > last["Top-r"] - 0.01]),
+            verdict(accuracy > last["baseline"] - 0.02 for accuracy in ours),
         ),
         Finding(
             "BF-P2 sends a third less than Top-r",
