@@ -27,7 +27,8 @@ class QsgdValue(ValueCodec):
     E‖Q(x) - x‖² ≤ min(d/s², √d/s)·‖x‖² in each bucket of d (lemma 3.1).
 
     DeepReduce configures 7 bits and buckets of 512 (section 6.3). `bits` counts the sign here: at
-    `bits=7` its table 2 comes out at the volume that it prints. `norm="max"` wastes no level, as the authors' own code does by default.
+    `bits=7` its table 2 comes out at the volume that it prints. `norm="max"` wastes no level, as
+    the authors' own code does by default.
 
     Deviations from the paper: a fixed number of bits instead of Elias coding, which pays only for
     few levels; and norms are rounded up to float32, so that no value exceeds its norm. float64
