@@ -33,21 +33,21 @@ def train(replica: int, lighthouse: str, dies: bool) -> None:
     )  # fmt: skip
     replicas = Replicas(manager, group, "topk(0.05)")  # the one line
 
-    together = 0
-    while together < STEPS:
+    together = False
+    while manager.current_step() < STEPS or not together:  # both end after the same step
         manager.start_quorum()
-        together = together + 1 if manager.num_participants() == 2 else 0
+        together = manager.num_participants() == 2
         data = torch.Generator().manual_seed(2 * manager.current_step() + replica)
         x = torch.randn(32, 64, generator=data)
         optimizer.zero_grad()
         (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
-        if dies and together == DIES_AT:
+        if dies and together and manager.current_step() >= DIES_AT:
             os._exit(1)  # the other one waits for this gradient, and goes on alone
         replicas.average(model)
         if replicas.should_commit():
             optimizer.step()
     weights = sum(float(p.detach().double().sum()) for p in model.parameters())
-    print(f"replica {replica}: {STEPS} steps together, weights {weights:.9f}", flush=True)
+    print(f"replica {replica}: at the end with the other, weights {weights:.9f}", flush=True)
 
 
 if __name__ == "__main__":
@@ -61,3 +61,4 @@ if __name__ == "__main__":
     again.start()
     first.join(), again.join()
     lighthouse.shutdown()
+    assert first.exitcode == again.exitcode == 0

@@ -1,5 +1,6 @@
 """torchft: a replica that dies, heals and goes on; examples/with_torchft.py, run and looked at."""
 
+import os
 import re
 import subprocess
 import sys
@@ -86,12 +87,16 @@ def test_it_accumulates_and_clips_as_any_loop_and_drops_what_is_not_committed(fr
 
 
 @needs("torchft")
+@pytest.mark.skipif(
+    "THINWIRE_SLOW" not in os.environ,
+    reason="quorums wait for heartbeats, which a busy machine loses; THINWIRE_SLOW=1 runs it",
+)
 def test_a_replica_dies_in_a_step_and_heals_and_both_end_with_the_same_weights():
     done = subprocess.run(
         [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr
     assert "replica 1 died with status 1, and is started again" in done.stdout
-    ends = dict(re.findall(r"replica (\d): 30 steps together, weights (\S+)", done.stdout))
+    ends = dict(re.findall(r"replica (\d): at the end with the other, weights (\S+)", done.stdout))
     assert set(ends) == {"0", "1"} and ends["0"] == ends["1"], done.stderr
     assert "should_commit=false" in done.stdout + done.stderr  # the step that it died in
