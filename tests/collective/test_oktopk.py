@@ -37,7 +37,7 @@ CASES = (
     "one rank has all",
     "ties",
 )
-HEADER = 64  # a message's header and padding
+HEADER = 72  # a message's header and padding
 NUMEL, K = 100_000, 4_000
 
 

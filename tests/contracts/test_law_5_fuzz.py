@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from support import state_fuzz
-from support.codec import fuzz
+from support.codec import fuzz, part_fuzz
 from thinwire.errors import WireFormatError
 
 
@@ -55,3 +55,10 @@ def test_sealing_makes_a_wire_sound() -> None:
         fuzz.decode(wire)
     fuzz.seal(wire)
     assert np.array_equal(wire, fuzz.corpus()[0].wire)
+
+
+def test_parts_for_each_codec_by_itself() -> None:
+    for name, outcomes, _ in part_fuzz.fuzz(60, seed=1):
+        assert outcomes.total() == 60, name
+        assert outcomes["refused"] > 0, name
+        assert outcomes["decoded"] > 0, name

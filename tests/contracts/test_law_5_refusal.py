@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from support.codec.cases import PAIRS, VALUES, context, random_sparse, random_values
 from thinwire.codec import Pair
-from thinwire.codec.container import HEADER_BYTES, Header, pack, unpack
+from thinwire.codec.container import HEADER_BYTES, Header, address_of, pack, unpack
 from thinwire.codec.index import RawIndex
 from thinwire.codec.value import RawValue
 from thinwire.cookbook.registry import pieces
@@ -37,7 +37,7 @@ def resealed(data: bytes) -> Tensor:
     """The same bytes with a checksum that fits them: a lie instead of an accident."""
     wire = as_wire(data)
     words = wire.view(torch.int64)
-    field = HEADER_BYTES // 8 - 1
+    field = 6
     words[field] = checksum(words[:field]) + checksum(words[field + 1 :], first=field + 1)
     return wire
 
@@ -145,12 +145,12 @@ def test_index_parts_of_nonsense(name: str, rows: int, seed: int, damage: int) -
 
 
 # Header: magic 0, version 4, flags 6, dtype 7, index id 8, value id 10, width 12, numel 16,
-# count 24, index bytes 32, value bytes 40, checksum 48.
+# count 24, index bytes 32, value bytes 40, checksum 48, step 56, tensor 60.
 @pytest.mark.parametrize(
     ("what", "form", "offset", "lie"),
     [
         ("magic", "<4s", 0, b"GZIP"),
-        ("version", "<H", 4, 2),
+        ("version", "<H", 4, 3),
         ("flags", "<B", 6, 0x80),
         ("flags", "<B", 6, 0x02 | 0x01),
         ("dtype", "<B", 7, 0),
@@ -169,6 +169,8 @@ def test_index_parts_of_nonsense(name: str, rows: int, seed: int, damage: int) -
         ("length", "<Q", 40, 2**40),
         ("padding", "<Q", 40, 43),
         ("checksum", "<Q", 48, 0),
+        ("step must be 0, found 4", "<I", 56, 4),
+        ("tensor must be .*'layer.weight'; found 0x00000007", "<I", 60, 7),
     ],
 )
 def test_lying_headers_are_refused_by_name(
@@ -179,6 +181,25 @@ def test_lying_headers_are_refused_by_name(
     wire = as_wire(bytes(data)) if what == "checksum" else resealed(bytes(data))
     with pytest.raises(WireFormatError, match=what):
         PAIRS["raw+raw"].decode(wire, context())
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_another_steps_and_another_tensors_payload_are_refused(name: str) -> None:
+    pair, now = PAIRS[name], context(step=5)
+    s = random_sparse(40, 11, seed=5)
+    for other, what in (
+        (replace(now, step=now.step - 1), f"step must be {now.step}, found {now.step - 1}"),
+        (replace(now, step=now.step + 2**32 + 1), f"step must be {now.step}, found"),
+        (replace(now, tensor="layer.bias"), f"tensor must be .*{now.tensor!r}; found 0x"),
+    ):
+        with pytest.raises(WireFormatError, match=what):
+            pair.decode(pair.encode(s, other), now)
+        if pair.is_steady:
+            like = Sparse(s.indices, s.values, s.numel, padded=True)
+            wires = pair.encode(like, other)[None]
+            with pytest.raises(WireFormatError, match="of another step or tensor"):
+                pair.decode_rows(wires, like, now)
+            pair.decode_rows(wires, like, other)
 
 
 def test_resealing_the_truth_changes_nothing() -> None:
@@ -193,7 +214,7 @@ def test_dense_headers_cannot_ask_for_memory(name: str, numel: int) -> None:
     pair = PAIRS[name]
     message = unpack(pair.encode(torch.ones(16), context()))
     header = replace(message.header, numel=numel, count=numel)
-    wire = pack(header, message.index_part, message.value_part)
+    wire = pack(header, address_of("t", 0), message.index_part, message.value_part)
     with pytest.raises(WireFormatError):
         pair.decode(wire, context())
 

@@ -9,7 +9,7 @@ from support.contracts.cases import Case, Layer
 from support.contracts.strategies import ranks as sizes
 
 WORD = 4
-HEADER = 56 + 2 * 7  # and the padding of two parts
+HEADER = 64 + 2 * 7  # and the padding of two parts
 HANDSHAKE = 3 * 8  # form and flag of the step, length of the payload
 
 

@@ -1,6 +1,6 @@
 """Law 6, bounds: bytes as the kernel counts them on the sockets, by each paper's formula.
 
-On top of the formula come, and are stated here: 56 bytes of header and up to 14 of padding for
+On top of the formula come, and are stated here: 64 bytes of header and up to 14 of padding for
 each payload, 8 for its length, Gloo's framing of each message, and the small histograms by which
 Ok-Topk agrees on thresholds and boundaries in a step that evaluates them anew.
 """
@@ -22,7 +22,7 @@ from thinwire.types import ExchangeContext, Sparse
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's struct tcp_info")
 
 N, K, WORD = 1 << 20, 8192, 4
-PER_MESSAGE = 56 + 14 + 8 + 400  # header, padding, length; Gloo frames a message and its length
+PER_MESSAGE = 64 + 14 + 8 + 400  # header, padding, length; Gloo frames a message and its length
 
 
 def selection(case: str, rank: int, size: int) -> torch.Tensor:

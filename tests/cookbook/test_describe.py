@@ -5,7 +5,7 @@ import torch
 
 from support.codec.cases import context, random_sparse, random_values
 from thinwire.codec import Pair
-from thinwire.codec.container import Header, pack
+from thinwire.codec.container import Address, Header, pack
 from thinwire.codec.index import BloomIndex, RiceIndex
 from thinwire.codec.value import QsgdValue
 from thinwire.cookbook.describe import describe_all
@@ -54,6 +54,6 @@ def test_a_broken_one_is_told_by_offset_and_the_rest_is_read(wires: list[bytes])
 
 def test_unknown_codec() -> None:
     empty = torch.empty(0, dtype=torch.uint8)
-    wire = pack(Header(999, 1, torch.float32, 5, 0), empty, empty)
+    wire = pack(Header(999, 1, torch.float32, 5, 0), Address(1, 2), empty, empty)
     (row,) = describe_all(bytearray(wire.numpy().tobytes()))
     assert "999" in row["reason"]

@@ -123,7 +123,7 @@ def test_dragonns_saving_is_dense_less_allgather_less_what_it_leaves_out(workers
     dense = pattern(Dense(), None, Load(workers, n, n)).seconds(network)
     gathered = pattern(AllGather(), RAW, Load(workers, n, k)).seconds(network)
     gamma = 2 * k / n  # an index for each value
-    left_out = (workers - 1) * (8 + 56) * link.beta
+    left_out = (workers - 1) * (8 + 64) * link.beta
     saving = (workers - 1) * (link.alpha + (2 / workers - gamma) * 4 * n * link.beta)
     assert dense - gathered == pytest.approx(saving - left_out)
 
@@ -134,7 +134,7 @@ def test_gtopk_is_the_papers_formula_with_lengths_and_headers(workers):
     hops = 2 * log2(workers)
     paper = hops * link.alpha + 4 * k * 4 * log2(workers) * link.beta  # 4k words: equation 7
     ours = pattern(GTopK(k / n), RAW, Load(workers, n, k)).seconds(Network(link))
-    assert ours == pytest.approx(paper + hops * (8 + 56) * link.beta, rel=1e-3)
+    assert ours == pytest.approx(paper + hops * (8 + 64) * link.beta, rel=1e-3)
 
 
 def test_oktopk_stays_below_its_bound_and_does_not_grow_with_the_ranks():
@@ -163,9 +163,9 @@ def test_the_union_of_selections(alike, union):
 
 
 def test_index_bytes_narrow_where_rows_are_few():
-    assert wire_bytes(RAW, 1000, 2**20) == pytest.approx(56 + 8 * 1000, abs=8)
-    assert wire_bytes(RAW, 1000, 2**16) == pytest.approx(56 + 6 * 1000, abs=8)
-    assert wire_bytes(SMALL, 10_000, 10**6) == pytest.approx(56 + 10_000 * (8.2 + 16) / 8, rel=0.02)
+    assert wire_bytes(RAW, 1000, 2**20) == pytest.approx(64 + 8 * 1000, abs=8)
+    assert wire_bytes(RAW, 1000, 2**16) == pytest.approx(64 + 6 * 1000, abs=8)
+    assert wire_bytes(SMALL, 10_000, 10**6) == pytest.approx(64 + 10_000 * (8.2 + 16) / 8, rel=0.02)
 
 
 def test_networks_survive_json_and_refuse_nonsense():

@@ -6,6 +6,9 @@ import pytest
 import torch
 
 from support.extras import skipped_without_its_package
+from thinwire.codec.container import HEADERS, VERSION, unpack
+from thinwire.codec.pair import open_message
+from thinwire.errors import WireFormatError
 from thinwire.types import Sparse
 
 from .make_golden import CONTEXT, GOLDEN, NAMES, READ_ONLY, SELECTIONS, pair_of, path
@@ -20,16 +23,25 @@ DRAWN = {
 """What the golden files of fit_dexp decode to, as digests of the values' bytes."""
 
 
+def read(codec: str, form: str, version: int) -> torch.Tensor:
+    data = path(codec, form, version).read_bytes()
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("version", HEADERS)
 @pytest.mark.parametrize(("codec", "form"), NAMES)
-def test_golden(codec: str, form: str) -> None:
+def test_golden(codec: str, form: str, version: int) -> None:
     with skipped_without_its_package():
         pair = pair_of(codec)
     s = SELECTIONS[form]
-    golden = torch.frombuffer(bytearray(path(codec, form).read_bytes()), dtype=torch.uint8)
-    if codec not in READ_ONLY:
-        assert pair.encode(s, CONTEXT).tolist() == golden.tolist()
-
-    out = pair.decode(golden, CONTEXT)
+    golden = read(codec, form, version)
+    if version < VERSION:
+        out = open_message(unpack(golden), pair.index, pair.value)
+        with pytest.raises(WireFormatError, match="version 1 says neither step nor tensor"):
+            pair.decode(golden, CONTEXT)
+    else:
+        out = pair.decode(golden, CONTEXT)
+        assert codec in READ_ONLY or pair.encode(s, CONTEXT).tolist() == golden.tolist()
     assert isinstance(out, Sparse) is isinstance(s, Sparse)
     values, expected = out, s
     if isinstance(s, Sparse) and isinstance(out, Sparse):
@@ -60,7 +72,7 @@ def test_header_by_hand() -> None:
     """The layout, spelled out once so that another implementation can be written from it."""
     wire = path("raw+raw", "rows").read_bytes()
     assert wire[0:4] == b"THIN"
-    assert wire[4:6] == (1).to_bytes(2, "little")  # version
+    assert wire[4:6] == (2).to_bytes(2, "little")  # version
     assert wire[6] == 0b110  # flags: 1 dense, 2 ordered, 4 rows
     assert wire[7] == 1  # float32
     assert wire[8:10] == (1).to_bytes(2, "little")  # index codec
@@ -70,9 +82,14 @@ def test_header_by_hand() -> None:
     assert wire[24:32] == (2).to_bytes(8, "little")  # count
     assert wire[32:40] == (4).to_bytes(8, "little")  # index bytes
     assert wire[40:48] == (24).to_bytes(8, "little")  # value bytes
-    assert wire[56:64] == (1).to_bytes(2, "little") + (4).to_bytes(2, "little") + bytes(4)
-    assert len(wire) == 56 + 8 + 24
+    assert wire[56:60] == (5).to_bytes(4, "little")  # step
+    name = hashlib.blake2b(b"layer.weight", digest_size=8).digest()
+    assert wire[60:64] == ((int.from_bytes(name, "little") >> 1) % 2**32).to_bytes(4, "little")
+    assert wire[64:72] == (1).to_bytes(2, "little") + (4).to_bytes(2, "little") + bytes(4)
+    assert len(wire) == 64 + 8 + 24
 
 
 def test_no_golden_file_is_orphaned() -> None:
-    assert {file.name for file in GOLDEN.iterdir()} == {path(*name).name for name in NAMES}
+    assert {file.name for file in GOLDEN.iterdir()} == {
+        path(*name, version).name for name in NAMES for version in HEADERS
+    }

@@ -15,7 +15,8 @@ from thinwire.cookbook.describe import describe_all
 from thinwire.errors import ThinwireError
 from thinwire.results.file import ResultFile, Row
 
-FIELDS = ("numel", "count", "width", "dtype", "ordered", "index_bytes", "value_bytes", "checksum")
+FIELDS = ("numel", "count", "width", "dtype", "ordered", "index_bytes", "value_bytes", "checksum",
+          "step", "tensor")  # fmt: skip
 
 
 def inspect(

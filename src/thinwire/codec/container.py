@@ -1,10 +1,10 @@
-"""The wire format, version 1: one header, an index part and a value part in one uint8 tensor.
+"""The wire format, version 2: one header, an index part and a value part in one uint8 tensor.
 
 All fields are little-endian.
 
     offset  size  field
          0     4  magic "THIN"
-         4     2  version, 1
+         4     2  version, 2
          6     1  flags: 1 dense (a plain tensor, no index part), 2 ordered (ascending indices),
                   4 rows (the values are two-dimensional), 8 padded (the last indices may be none)
          7     1  dtype of the values: 1 float32, 2 float64
@@ -16,12 +16,16 @@ All fields are little-endian.
         32     8  index bytes, before padding
         40     8  value bytes, before padding
         48     8  checksum of everything else, header and padding included
-        56        index part, zero-padded to a multiple of 8
+        56     4  step, modulo 2^32
+        60     4  tensor: the lower half of its name's `fingerprint`
+        64        index part, zero-padded to a multiple of 8
                   value part, zero-padded to a multiple of 8
 
 Parts start at multiples of 8, so that they can be viewed as words in place. `unpack` compares the
 claimed sizes with the actual length before anything else, and allocates nothing by a header's
 word. Whether `count` fits the parts is for the codecs to check: only they know what an item takes.
+Version 1 had its parts at 56, and neither step nor tensor: it can be read, and is refused where
+an exchange is under way.
 """
 
 import struct
@@ -33,16 +37,17 @@ from torch import Tensor
 
 from thinwire.errors import WireFormatError
 from thinwire.kernels.checksum import checksum, checksum_rows
-from thinwire.rng import as_signed
+from thinwire.rng import as_signed, fingerprint
 
 MAGIC = b"THIN"
-VERSION = 1
-HEADER_BYTES = 56
+VERSION = 2
+HEADERS = {1: 56, 2: 64}  # bytes of each version's
+HEADER_BYTES = HEADERS[VERSION]
 DTYPES = {1: torch.float32, 2: torch.float64}
 
 _DTYPE_CODES = {dtype: code for code, dtype in DTYPES.items()}
-_LAYOUT = struct.Struct("<4sHBBHHIQQQQ")  # everything but the checksum, which is the last word
-_HEADER_WORDS = HEADER_BYTES // 8
+_LAYOUT = struct.Struct("<4sHBBHHIQQQQ")  # everything up to the checksum
+_SUM, _ADDRESS, _BODY = 6, 7, 8  # which words they are, and the first behind the header
 _DENSE, _ORDERED, _ROWS, _PADDED = 1, 2, 4, 8
 
 
@@ -68,20 +73,40 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """Of which step and tensor a wire is, 32 bits of each."""
+
+    step: int
+    tensor: int
+
+    @property
+    def word(self) -> int:
+        """Both, as an int64."""
+        return as_signed(self.tensor << 32 | self.step)
+
+
+@lru_cache(maxsize=256)
+def address_of(tensor: str, step: int) -> Address:
+    """Where the wires of this step of this tensor belong."""
+    return Address(step % 2**32, fingerprint(tensor) % 2**32)
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """A wire that proved sound: its header, and views of its parts without their padding."""
 
     header: Header
+    address: Address | None  # None: version 1, which has none
     index_part: Tensor
     value_part: Tensor
 
 
-def pack(header: Header, index_part: Tensor, value_part: Tensor) -> Tensor:
+def pack(header: Header, address: Address, index_part: Tensor, value_part: Tensor) -> Tensor:
     """The wire, on the device of the parts. On CUDA nothing here waits for the device."""
-    return pack_rows(header, index_part[None], value_part[None])[0]
+    return pack_rows(header, address, index_part[None], value_part[None])[0]
 
 
-def pack_rows(header: Header, index_parts: Tensor, value_parts: Tensor) -> Tensor:
+def pack_rows(header: Header, address: Address, index_parts: Tensor, value_parts: Tensor) -> Tensor:
     """As `pack`, a wire in each row."""
     _check_shape(header)
     index_bytes, value_bytes = index_parts.shape[1], value_parts.shape[1]
@@ -95,24 +120,19 @@ def pack_rows(header: Header, index_parts: Tensor, value_parts: Tensor) -> Tenso
     for start, end in _padding(index_end, value_end):
         wires[:, start:end] = 0
     words = wires.view(torch.int64)
-    front, front_sum = _front(header, index_bytes, value_bytes, wires.device)
-    words[:, : _HEADER_WORDS - 1] = front
-    sums = checksum_rows(words[:, _HEADER_WORDS:], first=_HEADER_WORDS)
-    torch.add(sums, front_sum, out=words[:, _HEADER_WORDS - 1])
+    words[:, :_BODY] = _headers_for(words, header, address, index_bytes, value_bytes)
     return wires
 
 
 def unpack_rows(
-    wires: Tensor, header: Header, index_bytes: int, value_bytes: int
+    wires: Tensor, header: Header, address: Address, index_bytes: int, value_bytes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The index and value parts of wires of one length, one in each row, and (0-D, bool) whether
     all are as `pack` makes them of this header. Asks the host nothing.
     """
     words = wires.view(torch.int64)
-    front, front_sum = _front(header, index_bytes, value_bytes, wires.device)
-    sums = checksum_rows(words[:, _HEADER_WORDS:], first=_HEADER_WORDS) + front_sum
-    sealed = (words[:, _HEADER_WORDS - 1] == sums).all()
-    sound = sealed & (words[:, : _HEADER_WORDS - 1] == front).all()
+    due = _headers_for(words, header, address, index_bytes, value_bytes)
+    sound = (words[:, :_BODY] == due).all()
     index_parts = wires[:, HEADER_BYTES : HEADER_BYTES + index_bytes]
     return index_parts, value_rows(wires, index_bytes, value_bytes), sound
 
@@ -127,26 +147,28 @@ def unpack(wire: Tensor) -> Message:
     """What `pack` was given; `WireFormatError` for anything that `pack` did not make."""
     if wire.dtype != torch.uint8 or wire.dim() != 1:
         raise WireFormatError(f"a wire is 1-D uint8, found {wire.dim()}-D {wire.dtype}")
-    if wire.numel() < HEADER_BYTES or wire.numel() % 8:
+    shortest = min(HEADERS.values())
+    if wire.numel() < shortest or wire.numel() % 8:
         raise WireFormatError(
-            f"length {wire.numel()} must be a multiple of 8 and at least {HEADER_BYTES}"
+            f"length {wire.numel()} must be a multiple of 8 and at least {shortest}"
         )
     if wire.storage_offset() % 8 or wire.data_ptr() % 8 or not wire.is_contiguous():
         wire = wire.clone(memory_format=torch.contiguous_format)
 
-    # One transfer tells the host all it needs: the header, and the sum that the parts do have.
+    # One transfer tells the host all it needs: the header, and the sum of what follows its own.
     words = wire.view(torch.int64)
-    body_sum = checksum(words[_HEADER_WORDS:], first=_HEADER_WORDS)
-    head = torch.cat((words[:_HEADER_WORDS], body_sum.view(1))).cpu()
-    front, stored = head[: _HEADER_WORDS - 1], int(head[_HEADER_WORDS - 1])
+    rest_sum = checksum(words[_SUM + 1 :], first=_SUM + 1)
+    head = torch.cat((words[:_BODY], rest_sum.view(1))).cpu()
+    front, stored = head[:_SUM], int(head[_SUM])
     fields = _LAYOUT.unpack(front.view(torch.uint8).numpy().tobytes())
     magic, version, flags, dtype, index_id, value_id, width, numel, count, *sizes = fields
 
     if magic != MAGIC:
         raise WireFormatError(f"magic must be {MAGIC!r}, found {magic!r}")
-    if version != VERSION:
+    if version not in HEADERS:
         raise WireFormatError(f"version must be {VERSION}, found {version}")
-    index_end = HEADER_BYTES + sizes[0]
+    index_start = HEADERS[version]
+    index_end = index_start + sizes[0]
     value_start = _aligned(index_end)
     value_end = value_start + sizes[1]
     if _aligned(value_end) != wire.numel():
@@ -154,7 +176,7 @@ def unpack(wire: Tensor) -> Message:
             f"length must be {_aligned(value_end)} for parts of {sizes[0]} and {sizes[1]} bytes, "
             f"found {wire.numel()}"
         )
-    actual = as_signed(int(checksum(front)) + int(head[_HEADER_WORDS]))
+    actual = as_signed(int(checksum(front)) + int(head[-1]))
     if stored != actual:
         raise WireFormatError(
             f"checksum must be {_hex(actual)} for these bytes, found {_hex(stored)}"
@@ -183,7 +205,11 @@ def unpack(wire: Tensor) -> Message:
     _check_shape(header)
     if header.dense and sizes[0]:
         raise WireFormatError(f"flags say dense, found {sizes[0]} bytes of indices")
-    return Message(header, wire[HEADER_BYTES:index_end], wire[value_start:value_end])
+    address = None
+    if version > 1:
+        tensor, step = divmod(int(head[_ADDRESS]) % 2**64, 2**32)
+        address = Address(step, tensor)
+    return Message(header, address, wire[index_start:index_end], wire[value_start:value_end])
 
 
 def _check_shape(header: Header) -> None:
@@ -206,20 +232,42 @@ def _check_shape(header: Header) -> None:
         )
 
 
-@lru_cache(maxsize=4096)
+def _headers_for(
+    words: Tensor, header: Header, address: Address, index_bytes: int, value_bytes: int
+) -> Tensor:
+    """The headers that belong before the parts in each row of `words`."""
+    front, place, front_sum = _front(header, index_bytes, value_bytes, words.device)
+    # The step is another each time: a number for a kernel to add, not one more tensor to bring.
+    headers = torch.add(front.expand(len(words), _BODY), place, alpha=address.word)
+    sums = checksum_rows(words[:, _BODY:], first=_BODY)
+    torch.add(sums, as_signed(front_sum + _address_sum(address)), out=headers[:, _SUM])
+    return headers
+
+
+@lru_cache(maxsize=512)
 def _front(
     header: Header, index_bytes: int, value_bytes: int, device: torch.device
-) -> tuple[Tensor, int]:
-    """The header up to its checksum, on the device, and its share of the checksum.
+) -> tuple[Tensor, Tensor, int]:
+    """On the device a header without checksum and address, and a 1 in the address's place; and
+    the header's share of the checksum.
 
     Kept, since bringing it to a GPU makes the host wait, and a unit's header seldom changes.
     """
-    front = _front_words(header, index_bytes, value_bytes)
-    return front.to(device), int(checksum(front))
+    front = torch.zeros(2, _BODY, dtype=torch.int64)
+    front[0, :_SUM] = _front_words(header, index_bytes, value_bytes)
+    front[1, _ADDRESS] = 1
+    header_words, place = front.to(device)
+    return header_words, place, int(checksum(front[0]))
+
+
+@lru_cache(maxsize=256)
+def _address_sum(address: Address) -> int:
+    """Its share of the checksum."""
+    return int(checksum(torch.tensor([address.word]), first=_ADDRESS))
 
 
 def _front_words(header: Header, index_bytes: int, value_bytes: int) -> Tensor:
-    """The header up to its checksum, on the host."""
+    """The header up to its checksum."""
     flags = _DENSE * header.dense | _ORDERED * header.ordered | _ROWS * header.two_dimensional
     flags |= _PADDED * header.padded
     front = _LAYOUT.pack(

@@ -8,8 +8,10 @@ from torch import Tensor
 
 from thinwire.codec.container import (
     DTYPES,
+    Address,
     Header,
     Message,
+    address_of,
     pack,
     pack_rows,
     unpack,
@@ -87,7 +89,7 @@ class Pair(Codec):
             index_part = values.new_empty(0, dtype=torch.uint8)
         flat = values.detach().reshape(-1).contiguous()
         value_part = self.value.encode(flat, ctx.stream("value", shared=False))
-        return pack(self._header(s), index_part, value_part)
+        return pack(self._header(s), address_of(ctx.tensor, ctx.step), index_part, value_part)
 
     def decode(self, wire: Tensor, ctx: ExchangeContext) -> Selection:
         """The selection, from bytes that a codec of the same two halves has made."""
@@ -98,6 +100,7 @@ class Pair(Codec):
                 f"codec ids must be {self.index.id} ({self.index.name}) and {self.value.id} "
                 f"({self.value.name}), found {h.index_id} and {h.value_id}"
             )
+        _refuse_elsewhere(message.address, ctx)
         if ctx.numel is not None and h.numel - h.width >= max(1, ctx.numel):
             raise WireFormatError(
                 f"numel must be at most {ctx.numel}, that of {ctx.tensor!r}; found {h.numel}"
@@ -114,14 +117,16 @@ class Pair(Codec):
         seed = ctx.stream("value", shared=False)
         value_parts = self.value.encode_rows(values, seed)
         like = Sparse(indices[0], values[0], numel, padded=True)
-        return pack_rows(self._header(like), index_parts, value_parts)
+        address = address_of(ctx.tensor, ctx.step)
+        return pack_rows(self._header(like), address, index_parts, value_parts)
 
     def decode_rows(
         self, wires: Tensor, like: Sparse, ctx: ExchangeContext
     ) -> tuple[Tensor, Tensor]:
         """Indices and values of the wires, one in each row."""
         index_bytes, value_bytes = self._part_sizes(like)
-        parts = unpack_rows(wires, self._header(like), index_bytes, value_bytes)
+        address = address_of(ctx.tensor, ctx.step)
+        parts = unpack_rows(wires, self._header(like), address, index_bytes, value_bytes)
         index_parts, value_parts, sealed = parts
         indices, ascending = self.index.decode_rows(index_parts, like.count, like.rows)
         values = self.value.decode(value_parts, like.count, like.values.dtype)
@@ -197,7 +202,23 @@ def _open_padded(message: Message, index: IndexCodec, values: Tensor) -> Sparse:
 
 def _refuse_unsound(sound: int) -> None:
     if not sound:
-        raise WireFormatError("some rank's payload is damaged, or not what this step expects")
+        raise WireFormatError(
+            "some rank's payload is damaged, of another step or tensor, or not what is due"
+        )
+
+
+def _refuse_elsewhere(found: Address | None, ctx: ExchangeContext) -> None:
+    """A sound payload may still be an earlier step's, or another tensor's."""
+    due = address_of(ctx.tensor, ctx.step)
+    if found == due:
+        return
+    if found is None:
+        raise WireFormatError("version 1 says neither step nor tensor, and cannot be exchanged")
+    if found.tensor != due.tensor:
+        raise WireFormatError(
+            f"tensor must be {due.tensor:#010x}, that is {ctx.tensor!r}; found {found.tensor:#010x}"
+        )
+    raise WireFormatError(f"step must be {due.step}, found {found.step}, of {ctx.tensor!r}")
 
 
 def _at(support: Tensor, s: Sparse, dense: Tensor | None) -> Sparse:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.codec.container import HEADER_BYTES, MAGIC, Message, unpack
+from thinwire.codec.container import HEADERS, MAGIC, Message, unpack
 from thinwire.codec.index.bloom import BloomIndex, settings_of
 from thinwire.codec.pair import open_message
 from thinwire.cookbook.registry import piece_by_id
@@ -15,8 +15,8 @@ from thinwire.errors import ThinwireError
 from thinwire.types import Selection, Sparse
 
 FIRST = 4  # entries that are described one by one
-_SIZES = struct.Struct("<QQ")
-_SIZES_AT, _CHECKSUM_AT = 32, 48  # as `container` lays the header out
+_VERSION, _SIZES = struct.Struct("<H"), struct.Struct("<QQ")
+_VERSION_AT, _SIZES_AT, _CHECKSUM_AT = 4, 32, 48  # as `container` lays the header out
 
 Described = dict[str, Any]
 
@@ -57,7 +57,9 @@ def describe(wire: Tensor) -> Described:
         "bits_per_index": None if h.dense or not h.count else 8 * index_bytes / h.count,
         "bits_per_value": 8 * value_bytes / items if items else None,
         "bits_of_dense": 8 * wire.numel() / h.numel if h.numel else None,
-        "checksum": "0x" + wire[_CHECKSUM_AT:HEADER_BYTES].numpy().tobytes()[::-1].hex(),
+        "checksum": "0x" + wire[_CHECKSUM_AT : _CHECKSUM_AT + 8].numpy().tobytes()[::-1].hex(),
+        "step": message.address and message.address.step,
+        "tensor": message.address and f"{message.address.tensor:#010x}",
         "settings": _settings(message),
         "first": _first(selection),
     }
@@ -81,10 +83,11 @@ def _first(selection: Selection) -> list[list[Any]]:
 
 def _claimed_end(data: bytearray, start: int) -> int:
     """Where the wire says that it ends; else at the next that may be one, or with the file."""
-    if data[start : start + 4] == MAGIC and start + HEADER_BYTES <= len(data):
+    if data[start : start + 4] == MAGIC and start + min(HEADERS.values()) <= len(data):
+        (version,) = _VERSION.unpack_from(data, start + _VERSION_AT)
         sizes: tuple[int, int] = _SIZES.unpack_from(data, start + _SIZES_AT)
-        end = start + HEADER_BYTES + sum((size + 7) // 8 * 8 for size in sizes)
-        if end <= len(data):
+        end = start + HEADERS.get(version, 0) + sum((size + 7) // 8 * 8 for size in sizes)
+        if version in HEADERS and end <= len(data):
             return end
     following = data.find(MAGIC, start + 1)
     return len(data) if following < 0 else following

@@ -95,7 +95,7 @@ def decode(wire: Bytes) -> Selection:
 def seal(wire: Bytes) -> None:
     """Make the checksum fit, in place."""
     words = torch.from_numpy(wire).view(torch.int64)
-    front = HEADER_BYTES // 8 - 1
+    front = 6
     words[front] = checksum(words[front + 1 :], first=front + 1) + int(checksum(words[:front]))
 
 

@@ -21,7 +21,7 @@ from thinwire.types import ExchangeContext, Sparse
 
 RAW, BF16, QSGD = Pair(), Pair(value=Bf16Value()), Pair(value=QsgdValue())
 CODECS = {"raw": RAW, "bf16": BF16, "qsgd": QSGD}
-HEADER = 56 + 8 + 8  # a wire's header, at most 4 bytes of padding after each part, its length
+HEADER = 64 + 8 + 8  # a wire's header, at most 4 bytes of padding after each part, its length
 
 
 @dataclass(frozen=True)
