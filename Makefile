@@ -53,11 +53,12 @@ FLAT ?= 0
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m support.soak --minutes $(MINUTES) --flat $(FLAT)
 
-# Altered payloads for all decoders, and altered states for the loader: FUZZ of each, some ten minutes on an idle core.
+# FUZZ altered payloads, FUZZ altered parts for each codec, and FUZZ altered states for the loader: 20 minutes on an idle core.
 FUZZ ?= 200000
 FUZZ_LOG ?= docs/results/fuzz.log
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python -m support.codec.fuzz --payloads $(FUZZ) > $(FUZZ_LOG)
+	PYTHONPATH=tests $(BIN)/python -m support.codec.part_fuzz --parts $(FUZZ) >> $(FUZZ_LOG)
 	PYTHONPATH=tests $(BIN)/python -m support.state_fuzz --states $(FUZZ) >> $(FUZZ_LOG)
 
 # Chromium, where it may be installed; the tests that need it skip without.
