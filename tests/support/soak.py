@@ -2,10 +2,11 @@
 
     make soak        or        PYTHONPATH=src:tests python -m support.soak --minutes 3 --seed 7
 
-Real processes over the loopback. After every fault the state of whoever raised an error must be
-that before the step, bit for bit; those who went through a step have the same update; nobody
-waits much longer than the timeout, and no process is left. Ends with a table, and with 1 if any of
-it did not hold. `--flat 100000` instead takes so many small steps and prints what grew meanwhile.
+Real processes over the loopback, and in namespaces where links break. After every fault the state
+of whoever raised an error must be that before the step, bit for bit; those who went through a step
+have the same update; nobody waits much longer than the timeout, and no process is left. Ends with a
+table, and with 1 if any of it did not hold. `--flat 100000` instead takes so many small steps and
+prints what grew meanwhile.
 """
 
 import argparse
@@ -26,16 +27,19 @@ from typing import Any
 import torch
 
 import thinwire as tw
+from support import link_faults
 from support.cluster import Cluster, ClusterError, Outcome, Returned
 from support.contracts import broken
 from support.contracts.cases import Case, Layer, digest, everything, state_digest
+from thinwire.lab import Lab, unavailable
+from thinwire.lab.ranks import WorkerError
 
 LAYERS = (Layer((900,)), Layer((30, 20), "bfloat16", "transposed"), Layer((40,)))
 TIMEOUT = timedelta(seconds=6)
 COLUMNS = ("injected", "survived", "mass lost", "replicas diverged", "hangs", "processes left")
 SIGNALS = {"kill -9": signal.SIGKILL, "stop": signal.SIGSTOP}
 BACKWARD = {"NaN in a backward pass": "nan", "exception in a backward pass": "raise"}
-FAULTS = (*SIGNALS, "hang up", *BACKWARD, "hang up in a backward pass")
+FAULTS = (*SIGNALS, "hang up", *BACKWARD, "hang up in a backward pass", *link_faults.FAULTS)
 LATE_S = 4.0  # beyond the timeout: the machine may be busy
 
 
@@ -73,12 +77,13 @@ class Soak:
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self.recipes = everything()
-        self.table: dict[str, Counter[str]] = {fault: Counter() for fault in FAULTS}
+        self.faults = [f for f in FAULTS if f not in link_faults.FAULTS or unavailable() is None]
+        self.table: dict[str, Counter[str]] = {fault: Counter() for fault in self.faults}
         self.cluster = Cluster(4, run_s=90)
         self.failures: list[str] = []
 
     def round(self) -> None:
-        fault = self.draw.choice(FAULTS)
+        fault = self.draw.choice(self.faults)
         row, size = self.table[fault], self.draw.randint(2, 4)
         recipe = self.draw.choice(self.recipes)
         case = Case(recipe, LAYERS, steps=3, settings={"density": 0.05})
@@ -90,13 +95,15 @@ class Soak:
             if fault in SIGNALS:
                 survivors = self.cluster.survivors(live, size, victim, case, victim, fault, at)
                 verdict = self._of_lives(survivors)
+            elif fault in link_faults.FAULTS:
+                verdict = self._of_link(fault, recipe, at)
             elif fault == "hang up":
                 verdict = self._of_broken(self.cluster.run(broken.hang_up, size, case, victim))
             else:
                 how = BACKWARD.get(fault, "hang up")
                 outcomes = self.cluster.run(broken.ddp_breaks, 2, how, "topk(0.05)")
                 verdict = "mass lost" if not all(k and on for _, k, on in outcomes) else ""
-        except ClusterError as error:
+        except (ClusterError, WorkerError) as error:
             verdict = "hangs"
             self.failures.append(str(error))
         row[verdict or "survived"] += 1
@@ -115,6 +122,23 @@ class Soak:
             return "hangs"
         whole = min(len(life.updates) for life in lives)
         return "" if len({life.updates[:whole] for life in lives}) == 1 else "replicas diverged"
+
+    def _of_link(self, fault: str, recipe: str, at: float) -> str:
+        with Lab(3, None) as lab:
+            ranks = link_faults.ranks_in(lab)
+            lives = link_faults.break_link(lab, ranks, fault, self.draw.randrange(3), recipe, at)
+            done = {len(life["updates"]) for life in lives}
+            if len(done) == 1:
+                after = ranks.run({"recipe": recipe, "goes_on": True})
+                if len({answer["update"] for answer in after}) > 1:
+                    return "replicas diverged"
+        if not all(life["kept"] and life["raised"][:13] in ("", "ExchangeError") for life in lives):
+            return "mass lost"
+        if any(life["waited_s"] > link_faults.TIMEOUT.total_seconds() + LATE_S for life in lives):
+            return "hangs"
+        whole = min(done)
+        agree = len({tuple(life["updates"][:whole]) for life in lives}) == 1
+        return "" if agree else "replicas diverged"
 
     def _of_broken(self, ranks: list[broken.Broken]) -> str:
         kept = all(bool(rank.raised) == rank.state_kept and rank.went_on for rank in ranks)
@@ -139,26 +163,25 @@ def alive(pid: int) -> bool:
     return status.exists() and "State:\tZ" not in status.read_text()
 
 
-def flat(group: Any, rank: int, size: int, steps: int, report: int) -> list[dict[str, int]]:
-    """Many small steps; what the process has at each tenth of them."""
+def flat(group: Any, rank: int, size: int, steps: int) -> None:
+    """Many small steps; what the process has at each tenth of them, as a row of a table."""
     sync = tw.Synchronizer("ok-topk(0.05)", group, timeout=TIMEOUT)
     grads = {"a": torch.randn(1500), "b": torch.randn(40)}
-    seen = []
-    for step in range(steps):
+    tenth = max(1, steps // 10)
+    for step in range(1, steps + 1):
         sync.average_all({name: grad.clone() for name, grad in grads.items()})
-        if (step + 1) % report == 0:
+        if rank == 0 and (step == tenth // 10 or step % tenth == 0):
             gc.collect()
-            seen.append(
-                {
-                    "steps": step + 1,
-                    "RSS KiB": int(Path("/proc/self/statm").read_text().split()[1]) * 4,
-                    "threads": threading.active_count(),
-                    "descriptors": len(list(Path("/proc/self/fd").iterdir())),
-                    "objects": len(gc.get_objects()),
-                }
+            resident = int(Path("/proc/self/statm").read_text().split()[1]) / 256
+            descriptors = len(list(Path("/proc/self/fd").iterdir()))
+            found = (
+                f"{resident:.1f}",
+                threading.active_count(),
+                descriptors,
+                len(gc.get_objects()),
             )
+            print(f"| {step:,} | {' | '.join(map(str, found))} |", flush=True)
     sync.close()
-    return seen
 
 
 def repeat(action: Callable[[], None], minutes: float) -> None:
@@ -174,9 +197,10 @@ def main() -> int:
     parser.add_argument("--flat", type=int, help="so many small steps, and no faults")
     given = parser.parse_args()
     if given.flat:
-        with Cluster(2, run_s=3600) as cluster:
-            for row in cluster.run(flat, 2, given.flat, max(1, given.flat // 10))[0]:
-                print(row)
+        print("| steps | resident, MiB | threads | descriptors | Python objects |", flush=True)
+        print("|---|---|---|---|---|", flush=True)
+        with Cluster(2, run_s=2 * 3600) as cluster:
+            cluster.run(flat, 2, given.flat)
         return 0
     print(f"seed {given.seed}, {given.minutes:g} minutes", flush=True)
     soak = Soak(given.seed)

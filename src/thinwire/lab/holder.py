@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,18 @@ class Holder:
             here.addr("add", index=own, address=address, prefixlen=24)
             _ask_for_cubic(here, own, address)
 
+    def change(self, request: Request) -> Answer:
+        """Other qdiscs at both ends of a node's link, and whether it is plugged in."""
+        from pyroute2 import IPRoute
+
+        node, state = request["node"], "up" if request["up"] else "down"
+        with IPRoute() as hub:
+            hub.link("set", index=hub.link_lookup(ifname=f"port{node}")[0], state=state)
+            replace_qdiscs(hub, f"port{node}", request["at_the_port"])
+        with self.inside(node), IPRoute() as here:
+            replace_qdiscs(here, INTERFACE, request["at_the_node"])
+        return {}, []
+
     def count(self, request: Request) -> Answer:
         """The text of /proc/net/dev in each node."""
         texts = []
@@ -205,6 +217,16 @@ def _ask_for_cubic(here: Any, own: int, address: str) -> None:
         return  # this kernel has none, and its own will do
 
 
+def replace_qdiscs(here: Any, interface: str, qdiscs: list[Request]) -> None:
+    """What there was is gone, and the packets that waited in it."""
+    from pyroute2 import NetlinkError
+
+    with suppress(NetlinkError):  # there was none
+        here.tc("del", index=here.link_lookup(ifname=interface)[0], parent=_ROOT)
+    for qdisc in qdiscs:
+        add_qdisc(here, interface, qdisc)
+
+
 def add_qdisc(here: Any, interface: str, qdisc: Request) -> None:
     """Netem at the root, a token bucket at the root or below netem."""
     (index,) = here.link_lookup(ifname=interface)
@@ -263,7 +285,7 @@ def main(descriptor: int) -> None:
             why = f"network namespaces need root, or user namespaces, and here are neither: {error}"
             lab.sendall((json.dumps({"error": why}) + "\n").encode())
             return
-        work = {"build": holder.build, "count": holder.count, "transfer": holder.transfer}
+        work = {name: getattr(holder, name) for name in ("build", "change", "count", "transfer")}
         for line in lab.makefile():
             request = json.loads(line)
             answer, descriptors = answer_to(lambda r=request: work[r["do"]](r))  # type: ignore[misc]

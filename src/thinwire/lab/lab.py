@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import FrameType
 from typing import Any, Literal
 
@@ -133,6 +134,23 @@ class Lab:
         """What crossed each node's link since the block was entered; none on the loopback."""
         now = self.network.count_links() if self.network is not None else []
         return [late - early for late, early in zip(now, self._at_start, strict=True)]
+
+    def cut(self, node: int) -> None:
+        """Pull the cable of a node; `mend` plugs it in again."""
+        self._change(node, self.shape, up=False)
+
+    def throttle(self, node: int, rate: str) -> None:
+        """Another rate for the link of a node, in both directions, until `mend`."""
+        self._change(node, replace(self.shape, rate=bits_per_second(rate)))
+
+    def mend(self, node: int) -> None:
+        """The link of a node as the lab was asked for it."""
+        self._change(node, self.shape)
+
+    def _change(self, node: int, shape: LinkShape, up: bool = True) -> None:
+        if self.network is None:
+            raise LabError("over the loopback there are no links to cut or to throttle")
+        self.network.change_link(self.nodes[node], shape, up)
 
     def end_processes(self) -> None:
         """End all that was started and still runs."""

@@ -145,6 +145,11 @@ class LabNetwork:
 
         return enter
 
+    def change_link(self, node: Node, shape: LinkShape, up: bool = True) -> None:
+        """Shape one node's link anew, or pull its cable at the bridge, whatever is under way."""
+        ends = {"at_the_node": shape.at_the_node(), "at_the_port": shape.at_the_port()}
+        self._ask("change", node=node.index, up=up, **ends)
+
     def count_links(self) -> list[LinkCount]:
         """The counters of the nodes' interfaces, since they were made."""
         counts = []
