@@ -228,6 +228,10 @@ def unused_parameter_keeps_residual(group, rank, size, unit, device="cpu"):
     if rank == 0:
         assert not torch.equal(residuals(handle)["side.weight"], waiting)
     assert model.side.weight.grad is not None
+    # In each step a word for every parameter, and two at its end.
+    words = 4 * (len(list(model.parameters())) + 2)
+    moved = handle.stats()["agreement"]
+    assert moved["bytes_sent"] == moved["bytes_received"] == 8 * words * (size - 1)
 
 
 @pytest.mark.parametrize("unit", ["tensor", "bucket", "model"])

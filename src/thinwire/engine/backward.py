@@ -1,12 +1,13 @@
 """One step of all gradients: begun with the first, finished when the last was added."""
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from thinwire.comm import GroupCommunicator
 from thinwire.engine.finite import largest_magnitudes, look_at, refuse, values_of
 from thinwire.engine.given import form_of, no_gradient
 from thinwire.errors import ExchangeError, RecipeError
@@ -147,7 +148,8 @@ class BackwardPass:
         form = "; ".join(f"{n}: {form_of(g)}, step {step_of(n)}" for n, g in grads.items())
         refused = [says for name, grad in grads.items() if (says := no_gradient(name, grad))]
         bad_here = [] if refused else list(self._unfit(grads).values())
-        bad_ranks = self._sync.comm.agree("the tensors", form, flag=bool(bad_here))
+        with self._counted(self._sync.comm) as comm:
+            bad_ranks = comm.agree("the tensors", form, flag=bool(bad_here))
         if refused:
             raise RecipeError(refused[0])
         if bad_ranks:
@@ -158,9 +160,9 @@ class BackwardPass:
         """Find unused parameters, NaN and Inf."""
         self._seen.extend(grad for grad in grads.values() if not grad.is_sparse)
         if self._may_be_unused:
-            votes = self._sync.comm.all_gather_meta(
-                [int(magnitude != 0) for magnitude in largest_magnitudes(grads)]
-            )
+            mine = [int(magnitude != 0) for magnitude in largest_magnitudes(grads)]
+            with self._counted(self._sync.comm) as comm:
+                votes = comm.all_gather_meta(mine)
             used = [any(column) for column in zip(*votes, strict=True)]
             self._unused |= {name for name, on in zip(grads, used, strict=True) if not on}
         looked_at_later = self._all_steady and self._sync.is_steady(_device(grads))
@@ -216,7 +218,16 @@ class BackwardPass:
             return []
         steps = sum(unit.step for unit in self._sync.roster.units.values())
         says = "end" if sharded else f"{steps} steps of units"  # shards may have other units
-        return self._sync.everyone.agree("the step", says, flag=bool(self._bad))
+        with self._counted(self._sync.everyone) as everyone:
+            return everyone.agree("the step", says, flag=bool(self._bad))
+
+    @contextmanager
+    def _counted(self, comm: GroupCommunicator) -> Iterator[GroupCommunicator]:
+        """What is sent inside is no tensor's: the ranks agree on something."""
+        before = comm.traffic.now()
+        yield comm
+        moved = comm.traffic.since(before)
+        self._sync.agreements.count(moved.sent, moved.received)
 
     def _any_marked(self) -> bool:
         return any(bool(mark.isnan()) for mark in self._marks)

@@ -11,7 +11,7 @@ from torch import Tensor
 from thinwire import cookbook
 from thinwire.auto.by_step import Choosers
 from thinwire.auto.explain import explain
-from thinwire.comm import GroupCommunicator, Nodes, check_initialized, node_size_of
+from thinwire.comm import GroupCommunicator, Nodes, Traffic, check_initialized, node_size_of
 from thinwire.engine import regroup
 from thinwire.engine.audit import Audit
 from thinwire.engine.backward import BackwardPass
@@ -124,6 +124,7 @@ class Synchronizer:
         self.roster = Roster(self.pipeline, self.choosers, self.runner.keeps_state, self._remembers)
         self.headroom = Headroom(self.roster, comm.size)
         self.running: BackwardPass | None = None  # the step that is not over yet
+        self.agreements = Traffic()  # what steps send beside the tensors
 
     def is_steady(self, device: torch.device) -> bool:
         """Whether steps on this device ask the host nothing until they are over."""
@@ -159,11 +160,18 @@ class Synchronizer:
         """Costs on this rank so far: `total`, and `tensors` by name.
 
         Each has steps, numel, k and density (means per step), bytes sent and received, the bytes
-        that dense allreduce would have sent, and seconds by phase. `truth` is the last comparison
-        with a dense mean, where there was one. `series` has what pieces told step by step.
+        that dense allreduce would have sent, and seconds by phase. `agreement` has the bytes in
+        which ranks agreed on steps and on unused parameters, which are no tensor's. `truth` is the
+        last comparison with a dense mean, where there was one. `series` has what pieces told step
+        by step.
         """
         truth = self.truth.row(self.roster.units.values())
-        more = {"truth": truth, "series": self.runner.series.rows()}
+        moved = self.agreements
+        more = {
+            "agreement": {"bytes_sent": moved.sent, "bytes_received": moved.received},
+            "truth": truth,
+            "series": self.runner.series.rows(),
+        }
         return self.roster.stats() | {key: value for key, value in more.items() if value}
 
     def explain(self) -> str:
@@ -281,8 +289,13 @@ class Synchronizer:
         self._go_on_from(restored)
 
     def close(self) -> None:
-        """End the worker and let go of the process groups that are its own."""
+        """End the worker and let go of the process groups that are its own, at any time.
+
+        In the middle of a step, also another thread's, that is given up: nobody waits for it.
+        """
         self.closed = True
+        if self.running is not None:
+            self.running.break_off("it was closed")
         self.runner.close()
         if self.everyone is not self.comm:
             self.everyone.close()
