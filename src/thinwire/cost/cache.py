@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from thinwire.files import whole
 from thinwire.machine import describe_machine
 from thinwire.rng import fingerprint
 from thinwire.types import Communicator
@@ -51,13 +52,11 @@ def read(identity: Plain) -> Plain | None:
 def write(identity: Plain, measured: Plain) -> None:
     """Keep it, whole or not at all. A folder that cannot be written is no reason to fail."""
     path = place(identity)
-    beside = path.with_name(f"{path.name}.{os.getpid()}")  # ranks may write at the same time
+    content = json.dumps({"identity": identity, "measured": measured})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(
-            json.dumps({"identity": identity, "measured": measured}), encoding="utf-8"
-        )
-        beside.replace(path)
+        with whole(path) as beside:  # ranks may write at the same time
+            beside.write_text(content, encoding="utf-8")
     except OSError as error:
         warnings.warn(f"measured costs were not kept: {error}", stacklevel=2)
 

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from thinwire.errors import RecipeError
+from thinwire.files import whole
 from thinwire.frontends.handle import Handle
 
 
@@ -18,7 +19,8 @@ def save(folder: str | Path, handles: Sequence[Handle]) -> None:
         return
     folder, (rank, size) = Path(folder), _place()
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save([handle.state_dict() for handle in handles], _file(folder, rank, size))
+    with whole(_file(folder, rank, size)) as beside:
+        torch.save([handle.state_dict() for handle in handles], beside)
     if rank == 0:  # what a run with another number of ranks has left
         for file in folder.glob("thinwire-*.pt"):
             if not file.stem.endswith(f"-of-{size}"):

@@ -16,6 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import ThinwireError
+from thinwire.files import whole
 from thinwire.format import duration, short
 from thinwire.settings import check_integer
 
@@ -206,7 +207,8 @@ def trace(path: str | Path) -> Iterator[None]:
     config = _ExperimentalConfig(profile_all_threads=True)  # gradients are exchanged in another
     with profile(activities=activities, experimental_config=config) as profiler:
         yield
-    profiler.export_chrome_trace(str(path))
+    with whole(path) as beside:
+        profiler.export_chrome_trace(str(beside))
 
 
 def _spent(total: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, float]:

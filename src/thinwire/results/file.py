@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from thinwire.files import whole
 from thinwire.machine import describe_machine
 from thinwire.results.origin import command, commit
 
@@ -59,9 +60,8 @@ def write_whole(path: Path, text: str) -> None:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    with whole(path) as beside:
+        beside.write_text(text, encoding="utf-8")
 
 
 def _text(content: dict[str, Any]) -> str:

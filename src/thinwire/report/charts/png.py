@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thinwire.errors import ThinwireError
+from thinwire.files import whole
 from thinwire.report.charts.palette import LIGHT
 from thinwire.report.kinds import by_kind
 from thinwire.results.file import Row
@@ -38,7 +39,8 @@ def save(plots: Iterable["Plot"], folder: Path) -> list[Path]:
     paths = []
     for plot in plots:
         paths.append(folder / f"{plot.name}.png")
-        plot.figure.savefig(paths[-1], dpi=FILE_DPI)
+        with whole(paths[-1]) as beside:
+            plot.figure.savefig(beside, dpi=FILE_DPI)
     return paths
 
 
@@ -60,4 +62,5 @@ def save_sheet(plots: Iterable["Plot"], path: Path) -> None:
         for column, image in enumerate(row):
             sheet.paste(image, (column * width, top))
     path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path, optimize=True)
+    with whole(path) as beside:
+        sheet.save(beside, optimize=True)
