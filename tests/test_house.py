@@ -10,7 +10,9 @@ import ast
 import re
 import tomllib
 from importlib import import_module
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,6 +158,31 @@ def test_tests_that_the_docs_name_exist() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", pages)
     missing = [at for at in named if f"def {at[1]}(" not in (ROOT / at[0]).read_text()]
     assert named and missing == []
+
+
+def test_the_fault_matrix_has_every_collective_and_names_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "faults.md").read_text()
+    (table,) = re.findall(r"^\| fault \| test \|.*\n\|-.*\n(?:\|.*\n)+", page, re.MULTILINE)
+    heads, _, *rows = [re.split(r" *\| *", line.strip("| ")) for line in table.splitlines()]
+    assert heads[2:] == [piece.name for piece in ROLES["collective"][1]]
+    for _, test, *cells in rows:
+        file, name = test.strip("`").split("::")
+        module = import_module(file.removeprefix("tests/").removesuffix(".py").replace("/", "."))
+        there_are = ids_of(getattr(module, name))
+        for collective, cell in zip(heads[2:], cells, strict=True):
+            ids = re.findall(r"`\[(.+?)\]`", cell)
+            assert ids or cell in ("soak", "not told"), f"{name}, {collective}: {cell}"
+            assert set(ids) <= there_are, f"{name}, {collective}: {cell}"
+
+
+def ids_of(test: Any) -> set[str]:
+    """As pytest names the parameters of a test."""
+    values = [mark.args[1] for mark in test.pytestmark if mark.name == "parametrize"]
+    texts = [
+        ["-".join(map(str, value if isinstance(value, tuple) else (value,))) for value in each]
+        for each in values
+    ]
+    return {"-".join(combination) for combination in product(*texts)}
 
 
 def test_the_api_page_lists_every_piece_and_public_name() -> None:

@@ -11,6 +11,7 @@ from thinwire.lab import Lab, LabError, unavailable
 from thinwire.lab.ranks import Workers
 
 REASON = unavailable()
+CASES = list(zip(FAULTS, ["topk", "ok-topk"], strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def three() -> Iterator[tuple[Lab, Workers]]:
 
 
 @pytest.mark.skipif(REASON is not None, reason=f"no lab here: {REASON}")
-@pytest.mark.parametrize(("fault", "recipe"), zip(FAULTS, ["topk", "ok-topk"], strict=True))
+@pytest.mark.parametrize(("fault", "recipe"), CASES)
 def test_all_ranks_raise_and_keep_what_they_had(
     three: tuple[Lab, Workers], fault: str, recipe: str
 ) -> None:

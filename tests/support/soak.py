@@ -196,6 +196,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--flat", type=int, help="so many small steps, and no faults")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # and end the workers
     if given.flat:
         print("| steps | resident, MiB | threads | descriptors | Python objects |", flush=True)
         print("|---|---|---|---|---|", flush=True)
