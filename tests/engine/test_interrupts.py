@@ -13,11 +13,12 @@ import time
 from datetime import timedelta
 
 import torch
+import torch.distributed as dist
 
 import thinwire as tw
 from support.contracts.cases import state_digest
 
-PATIENCE = timedelta(seconds=20)
+PATIENCE = timedelta(seconds=8)
 STEPS = 10
 
 
@@ -56,6 +57,7 @@ def interrupted(group, rank, size, recipe, turns):
             raised = type(error).__name__
         lives.append((raised, state_digest(sync) in states[done : done + 2]))
         sync.close()
+        dist.barrier(group)  # the other may have to wait for its timeout
     return lives, threading.active_count(), threads
 
 
@@ -72,13 +74,12 @@ def closed_meanwhile(group, rank, size):
     """Rank 0 waits in a thread for rank 1, which does not come, and is closed meanwhile."""
     sync = tw.Synchronizer("topk(0.05)", group, timeout=PATIENCE)
     sync.average_all(gradients(rank, 0))
-    before, raised, entered = state_digest(sync), [], threading.Event()
+    before, raised = state_digest(sync), []
     if rank == 1:
         sync.close()
         return None
 
     def step():
-        entered.set()
         try:
             sync.average_all(gradients(rank, 1))
         except tw.ThinwireError as error:
@@ -86,7 +87,8 @@ def closed_meanwhile(group, rank, size):
 
     thread = threading.Thread(target=step, daemon=True)
     thread.start()
-    entered.wait()
+    while sync.running is None and thread.is_alive():
+        time.sleep(0.01)
     sync.close()
     thread.join(PATIENCE.total_seconds() / 2)
     return raised, thread.is_alive(), state_digest(sync) == before
@@ -95,7 +97,7 @@ def closed_meanwhile(group, rank, size):
 def test_close_in_the_middle_of_another_threads_step(cluster):
     raised, alive, kept = cluster.run(closed_meanwhile, 2)[0]
     assert not alive
-    assert raised and raised[0] in ("ExchangeError", "ClosedError")
+    assert raised == ["ExchangeError"]
     assert kept
 
 

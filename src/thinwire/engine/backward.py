@@ -10,7 +10,7 @@ from torch import Tensor
 from thinwire.comm import GroupCommunicator
 from thinwire.engine.finite import largest_magnitudes, look_at, refuse, values_of
 from thinwire.engine.given import form_of, no_gradient
-from thinwire.errors import ExchangeError, RecipeError
+from thinwire.errors import DisagreementError, ExchangeError, RecipeError
 from thinwire.units.unit import Unit
 
 if TYPE_CHECKING:
@@ -148,8 +148,14 @@ class BackwardPass:
         form = "; ".join(f"{n}: {form_of(g)}, step {step_of(n)}" for n, g in grads.items())
         refused = [says for name, grad in grads.items() if (says := no_gradient(name, grad))]
         bad_here = [] if refused else list(self._unfit(grads).values())
-        with self._counted(self._sync.comm) as comm:
-            bad_ranks = comm.agree("the tensors", form, flag=bool(bad_here))
+        self._sent = True  # whoever is interrupted in here leaves the others waiting
+        try:
+            with self._counted(self._sync.comm) as comm:
+                bad_ranks = comm.agree("the tensors", form, flag=bool(bad_here))
+        except DisagreementError:
+            self._sent = False  # all ranks know
+            raise
+        self._sent = False
         if refused:
             raise RecipeError(refused[0])
         if bad_ranks:
