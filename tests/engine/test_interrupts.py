@@ -18,7 +18,7 @@ import torch.distributed as dist
 import thinwire as tw
 from support.contracts.cases import state_digest
 
-PATIENCE = timedelta(seconds=8)
+PATIENCE, LONGER = timedelta(seconds=15), timedelta(seconds=40)
 STEPS = 10
 
 
@@ -57,7 +57,7 @@ def interrupted(group, rank, size, recipe, turns):
             raised = type(error).__name__
         lives.append((raised, state_digest(sync) in states[done : done + 2]))
         sync.close()
-        dist.barrier(group)  # the other may have to wait for its timeout
+        dist.monitored_barrier(group, LONGER)  # the other may have to wait for its timeout
     return lives, threading.active_count(), threads
 
 
@@ -76,6 +76,7 @@ def closed_meanwhile(group, rank, size):
     sync.average_all(gradients(rank, 0))
     before, raised = state_digest(sync), []
     if rank == 1:
+        dist.monitored_barrier(group, LONGER)
         sync.close()
         return None
 
@@ -91,6 +92,7 @@ def closed_meanwhile(group, rank, size):
         time.sleep(0.01)
     sync.close()
     thread.join(PATIENCE.total_seconds() / 2)
+    dist.monitored_barrier(group, LONGER)
     return raised, thread.is_alive(), state_digest(sync) == before
 
 
