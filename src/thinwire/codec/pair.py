@@ -41,7 +41,8 @@ class Pair(Codec):
 
     Where receivers find other indices than were selected (a Bloom filter), the values of those
     that they find are sent: in ascending order, read from the tensor that was selected from where
-    that is at hand, and otherwise zero outside of the selection.
+    that is at hand (in every collective but those that refuse such codecs), and otherwise zero
+    outside of the selection.
     """
 
     index: IndexCodec = RawIndex()  # noqa: RUF009 - frozen
@@ -151,7 +152,8 @@ class Pair(Codec):
         if self.index.lossless:
             return self.index.encode(s.indices, s.rows, s.ordered), s
         s = s.sorted()
-        part = self.index.encode(s.indices, s.rows, ordered=True)
+        seed = ctx.stream("index", shared=False)
+        part = self.index.encode_seeded(s.indices, s.rows, ordered=True, seed=seed)
         support = self.index.support(part, s.count, s.rows)
         return part, s if support is None else _at(support, s, ctx.source)
 
@@ -222,11 +224,16 @@ def _refuse_elsewhere(found: Address | None, ctx: ExchangeContext) -> None:
 
 
 def _at(support: Tensor, s: Sparse, dense: Tensor | None) -> Sparse:
-    """The elements at ascending `support`, of `dense` or else of the ordered `s` and zeros."""
-    if dense is not None:
-        source = dense if s.values.dim() == 1 else dense.view(s.rows, s.width)
-        return Sparse(support, source[support], s.numel)
+    """The elements at ascending `support`: of the ordered `s`, else of `dense`, else zero.
+
+    Of a partial sum too: what a rank has at an index that nobody selected is its own alone.
+    """
     place = torch.searchsorted(s.indices, support).clamp_(max=max(0, s.count - 1))
     values = s.values[place]
-    values[s.indices[place] != support] = 0
+    other = s.indices[place] != support
+    if dense is None:
+        values[other] = 0
+    else:
+        source = dense if s.values.dim() == 1 else dense.view(s.rows, s.width)
+        values[other] = source[support[other]]
     return Sparse(support, values, s.numel)

@@ -5,6 +5,7 @@ partial sums it pruned. Over all ranks that adds up to the total, whatever the c
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from thinwire.kernels.merge import merge_all, nonzero, subtract
 from thinwire.types import Codec, ExchangeContext, Selection, Sparse
 
 AddUp = Callable[[list[Selection]], Selection]
+Sources = Sequence[Tensor]
 Encode = Callable[[Selection, Codec, ExchangeContext], tuple[Selection, Tensor]]
 
 
@@ -28,17 +30,20 @@ def reduce_by_owner(
     codec: Codec,
     ctx: ExchangeContext,
     encode: Encode = as_it_is,
+    sources: Sources = (),
 ) -> tuple[list[Selection], list[Sparse]]:
     """Every part's sum over the ranks, and what this rank lost of each part.
 
     `parts[r]` is what this rank has of the part that rank r owns. Owners receive (a
     reduce-scatter), `add_up` in rank order, `encode` the sum, in another form if that is shorter,
     and give it to all (an allgather). An owner does not round its own contribution, only the sum.
+
+    `sources[r]` is what `parts[r]` was selected from, for a codec that finds other indices.
     """
     comm, me = ctx.comm, ctx.comm.rank
-    total, wires = collect_by_owner(parts, add_up, codec, ctx)
+    total, wires = collect_by_owner(parts, add_up, codec, ctx, sources)
     with ctx.phase("encode"):
-        total, wire = encode(total, codec, ctx)
+        total, wire = encode(total, codec, _with_source(ctx, sources, me))
     with ctx.phase("exchange"):
         gathered = comm.all_gather(wire)
     with ctx.phase("decode"):
@@ -51,13 +56,17 @@ def reduce_by_owner(
 
 
 def collect_by_owner(
-    parts: Sequence[Selection], add_up: AddUp, codec: Codec, ctx: ExchangeContext
+    parts: Sequence[Selection],
+    add_up: AddUp,
+    codec: Codec,
+    ctx: ExchangeContext,
+    sources: Sources = (),
 ) -> tuple[Selection, dict[int, Tensor]]:
     """The sum over the ranks of the part that is this rank's, and what it sent of the others'."""
     comm, me = ctx.comm, ctx.comm.rank
     others = [r for r in range(comm.size) if r != me]
     with ctx.phase("encode"):
-        wires = {r: codec.encode(parts[r], ctx) for r in others}
+        wires = {r: codec.encode(parts[r], _with_source(ctx, sources, r)) for r in others}
     with ctx.phase("exchange"):
         arrived = comm.exchange_sized(wires, others, _device(parts[me]))
     with ctx.phase("decode"):
@@ -65,6 +74,10 @@ def collect_by_owner(
         theirs = {r: decode_like(wire, own, codec, ctx) for r, wire in arrived.items()}
         everyones = theirs | {me: own}
         return add_up([everyones[r] for r in range(comm.size)]), wires
+
+
+def _with_source(ctx: ExchangeContext, sources: Sources, part: int) -> ExchangeContext:
+    return replace(ctx, source=sources[part] if sources else None)
 
 
 def lost_on(wire: Tensor, meant: Selection, codec: Codec, ctx: ExchangeContext) -> Sparse:

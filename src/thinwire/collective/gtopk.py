@@ -37,6 +37,7 @@ class GTopK(Collective):
     """
 
     name = "gtopk"
+    sends_selection = True
     prunes = True
 
     density: float | None = None  # of the sum; None: as the sparsifier's

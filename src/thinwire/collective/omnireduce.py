@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from thinwire.collective._blocks import block_count, in_blocks, total_of, without_padding
 from thinwire.collective._owners import delivered_of, reduce_by_owner
@@ -27,6 +28,7 @@ class OmniReduce(Collective):
     """
 
     name = "omnireduce"
+    sends_selection = True
 
     block: int = 256  # elements
 
@@ -38,7 +40,9 @@ class OmniReduce(Collective):
         with ctx.phase("encode"):
             own, block = in_blocks(s, self.block)
             parts = _deal(_to_rows(own, block), ctx.comm.size)
-        totals, lost = reduce_by_owner(parts, _sum_rows, codec, ctx)
+            found_others = ctx.source is not None and not codec.keeps_indices
+            sources = _stripes(ctx.source, block, ctx.comm.size) if found_others else ()
+        totals, lost = reduce_by_owner(parts, _sum_rows, codec, ctx, sources=sources)
         with ctx.phase("decode"):
             rounding = _collect(lost, own.numel, block)
             if own.values.dim() == 1:
@@ -66,6 +70,14 @@ def _deal(rows: Sparse, size: int) -> list[Sparse]:
         length = block_count(rows.rows - rank, size)  # of the stripe
         stripes.append(Sparse(rows.indices[mine] // size, rows.values[mine], length * rows.width))
     return stripes
+
+
+def _stripes(source: Tensor | None, block: int, size: int) -> list[Tensor]:
+    """What the stripes of `_deal` were selected from: all blocks, the last filled up with zeros."""
+    assert source is not None
+    missing = -source.numel() % block
+    blocks = torch.nn.functional.pad(source, (0, missing)).view(-1, block)
+    return [blocks[rank::size].reshape(-1) for rank in range(size)]
 
 
 def _collect(stripes: list[Sparse], numel: int, block: int) -> Sparse:

@@ -30,6 +30,7 @@ class SparCML(Collective):
     """
 
     name = "sparcml"
+    sends_selection = True
 
     dense_above: float | None = None
 
@@ -43,7 +44,10 @@ class SparCML(Collective):
         numel = own.numel if isinstance(own, Sparse) else own.numel()
         regions = Regions(tuple(numel * r // ctx.comm.size for r in range(ctx.comm.size + 1)))
         parts = _cut(own, regions)
-        totals, lost = reduce_by_owner(parts, _sum, codec, ctx, self._shorter)
+        sources: Sequence[Tensor] = ()
+        if ctx.source is not None:
+            sources = [ctx.source[low:high] for low, high in pairwise(regions.edges)]
+        totals, lost = reduce_by_owner(parts, _sum, codec, ctx, self._shorter, sources)
         with ctx.phase("decode"):
             delivered = delivered_of(own, [regions.join(enumerate(lost))])
             return Reduced(_join(totals, regions, ctx), delivered)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from thinwire.collective._owners import collect_by_owner, delivered_of, lost_on
-from thinwire.errors import WireFormatError
+from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.bitmap import positions, set_bits, words_for
 from thinwire.kernels.merge import merge_all, nonzero
 from thinwire.rng import hash_to_range
@@ -33,6 +33,14 @@ class Zen(Collective):
     """
 
     name = "zen"
+
+    def refuse(self, codec: AnyCodec) -> None:
+        """The last stripe may be short, and an index that was found beyond it is nobody's."""
+        if isinstance(codec, Codec) and not codec.keeps_indices:
+            raise RecipeError(
+                f"{codec!r} may return other indices than it was given, also such as no owner in "
+                "Zen has. Use a lossless index codec"
+            )
 
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)

@@ -156,7 +156,11 @@ def qsgd(bits: int = 8, bucket: int = 512) -> Pipeline:
 
 
 def gtopk(density: float = 0.001, exact: bool = True) -> Pipeline:
-    """gTop-k: local top-k, then the global top-k by a tree. `exact=False` is the paper's loss."""
+    """gTop-k: local top-k, then the global top-k by a tree. `exact=False` is the paper's loss.
+
+    Over the whole model, as in the paper; `unit="tensor"` or `unit="bucket"` selects layer by layer
+    instead, and exchanges each while the backward pass goes on.
+    """
     return Pipeline(TopK(density), collective=GTopK(exact=exact), unit="model")
 
 

@@ -8,7 +8,7 @@ from thinwire.kernels.block_norms import block_norms
 from thinwire.kernels.chunk_topk import Chunks, chunk_topk
 from thinwire.kernels.compact import Found, compact
 from thinwire.kernels.grouped_topk import Chosen, Groups, grouped_topk
-from thinwire.kernels.hash_select import hash_list, hash_select
+from thinwire.kernels.hash_select import hash_list
 
 
 class LazySum:
@@ -66,10 +66,6 @@ class LazySum:
     def chunk_topk(self, chunks: Chunks) -> tuple[Tensor, Tensor]:
         """The largest of each chunk; see `kernels.chunk_topk`."""
         return chunk_topk(self._sum, chunks, self._take())
-
-    def hashed(self, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
-        """The winners of the slots; see `kernels.hash_select`."""
-        return hash_select(self._sum, threshold, slots, seed, self._take())
 
     def hash_list(self, threshold: Tensor, slots: int, seed: int) -> Found:
         """The winners of the slots in order; see `kernels.hash_select`."""

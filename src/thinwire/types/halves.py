@@ -38,6 +38,10 @@ class IndexCodec(Piece):
         Whether they are is the caller's promise; checking it would make the host wait for the GPU.
         """
 
+    def encode_seeded(self, indices: Tensor, rows: int, ordered: bool, seed: int) -> Tensor:
+        """As `encode`, for a codec that draws: `seed` addresses its randomness."""
+        return self.encode(indices, rows, ordered)
+
     @abstractmethod
     def decode(self, part: Tensor, count: int, rows: int) -> Tensor:
         """The `count` int64 indices, every one in [0, rows)."""

@@ -173,7 +173,7 @@ class Collective(Piece):
     __slots__ = ()
 
     takes: ClassVar[CodecKind] = "bytes"
-    sends_selection: ClassVar[bool] = False  # as it was made: no partial sums, no regions
+    sends_selection: ClassVar[bool] = False  # as it was made, at first: asks for `ctx.source`
     prunes: ClassVar[bool] = False  # to a density, its own or the sparsifier's
     joins: ClassVar[bool] = False  # tensors may share an exchange: each element is on its own
     keeps_back: ClassVar[bool] = False  # of whole tensors too, for a feedback to keep

@@ -3,6 +3,7 @@
 Covers codec/value/fit_dexp.py, codec/value/fit_poly.py, codec/value/ranks.py.
 """
 
+import math
 import struct
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from support.codec.cases import random_values
 from support.codec.value_helpers import decoded, relative_error, with_bytes
 from thinwire.codec.value import FitDexpValue, FitPolyValue
+from thinwire.codec.value.fit_poly import papers_pieces
 from thinwire.codec.value.ranks import pack_ranks, rank_bits, ranks_bytes, unpack_ranks
 from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels import use
@@ -69,6 +71,18 @@ def test_a_polynomial_of_degree_5_is_found() -> None:
     x = torch.cat((curve, -2 * curve))[torch.randperm(800)]
     for pieces in (1, 8):
         torch.testing.assert_close(decoded(FitPolyValue(pieces=pieces), x), x, rtol=1e-6, atol=1e-6)
+
+
+def test_pieces_by_the_papers_rule() -> None:
+    """⌈2√M⌉: of the values as they are, so that larger ones take more pieces."""
+    x = torch.tensor([1.0, 1.5, 3.0, 4.0, 5.0, 9.0, 9.5, 9.9, 11.0, 15.0, 16.0, 17.0, 18.0, 21.25])
+    assert papers_pieces(x.double() / 21.25, 21.25) == math.ceil(2 * math.sqrt(3.25 - 0.5))
+    few = FitPolyValue(degree=1, pieces=None).encode(normal(5000) / 1000, 0)
+    many = FitPolyValue(degree=1, pieces=None).encode(normal(5000) * 1000, 0)
+    assert few[16 + 1] == 1 < many[16 + 1]  # behind the settings: degree, pieces
+    torch.testing.assert_close(
+        decoded(FitPolyValue(pieces=None), x), decoded(FitPolyValue(pieces=4), x)
+    )
 
 
 def test_two_exponentials_are_found() -> None:

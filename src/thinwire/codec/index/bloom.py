@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.index.ascending import as_words, refuse_rows
-from thinwire.codec.index.packed import last_word, spare_bits
 from thinwire.codec.parts import as_bytes
 from thinwire.errors import RecipeError, WireFormatError
-from thinwire.kernels.bitmap import count_bits, words_for
+from thinwire.kernels.bitmap import count_bits
 from thinwire.kernels.bloom import MOST_BITS, Filter, drawn_order, insert, positives, resolve
-from thinwire.kernels.checksum import checksum
 from thinwire.settings import check_choice, check_range
 from thinwire.types import IndexCodec
 
@@ -23,6 +21,7 @@ POLICIES: tuple[Policy, ...] = get_args(Policy)
 _DRAWN = ("p1", "p2")  # from all positives
 _SETTINGS = struct.Struct("<QIBBH")  # salt, size in bits, hashes, policy, zero
 _MOST_HASHES = 64
+_WORD = 64
 _ROWS_A_BIT = 8192  # at most, so that nobody searches many rows on the word of a few bytes
 
 
@@ -40,9 +39,9 @@ class BloomIndex(IndexCodec):
         naive     the same, but values are not read again for them: from the first false positive
                   on, every value goes to a wrong place
 
-    Deviations: bits come from a hash instead of a table (see `kernels.bloom`); and the salt, on
-    which hashes and draws depend, is a checksum of the indices that travels along, so that other
-    indices make other errors and the part can be read without knowing the step.
+    Deviations: bits come from a hash instead of a table, the same for 64 rows side by side (see
+    `kernels.bloom`); and the salt, on which hashes and draws depend, travels along, so that the
+    part can be read without knowing its address: run, step, tensor and rank.
 
     Time is proportional to the rows, of which more than 2^32 are refused. A filter has at least a
     bit for every 8,192 rows: more than it needs where fewer than one row in 10^5 was selected. P2
@@ -52,7 +51,7 @@ class BloomIndex(IndexCodec):
     and two zero bytes.
     """
 
-    id = 9
+    id = 14  # 9 hashed each row by itself
     name = "bloom"
     lossless = False
 
@@ -64,17 +63,20 @@ class BloomIndex(IndexCodec):
         check_range("fpr", self.fpr, 2.0**-_MOST_HASHES, 1, open_high=True)
 
     def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
-        """The filter; the order of the indices is lost."""
+        """The filter with a salt of zero."""
+        return self.encode_seeded(indices, rows, ordered, seed=0)
+
+    def encode_seeded(self, indices: Tensor, rows: int, ordered: bool, seed: int) -> Tensor:
+        """The filter with the salt `seed`; the order of the indices is lost."""
         refuse_rows(rows, RecipeError)
         hashes = max(1, round(-math.log2(self.fpr)))
         # Not the optimum, ln(1/fpr)/ln²2 bits: what the FPR takes with a whole number of hashes.
         size = math.ceil(-hashes / math.log1p(-(self.fpr ** (1 / hashes))) * indices.numel())
-        size = max(size, _fewest_bits(rows)) if size else 0
+        size = _WORD * math.ceil(max(size, _fewest_bits(rows)) / _WORD) if size else 0
         if size > MOST_BITS:
             raise RecipeError(f"{indices.numel()} indices take {size} bits, above {MOST_BITS}")
-        salt = int(checksum(indices)) & ((1 << 64) - 1)
-        words = insert(indices.contiguous(), size, hashes, salt).words
-        packed = _SETTINGS.pack(salt, size, hashes, POLICIES.index(self.policy), 0)
+        words = insert(indices.contiguous(), size, hashes, seed).words
+        packed = _SETTINGS.pack(seed, size, hashes, POLICIES.index(self.policy), 0)
         tail = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
         return torch.cat((as_bytes(words), tail.to(words.device)))
 
@@ -116,8 +118,8 @@ def settings_of(part: Tensor, rows: int) -> tuple[Filter, Policy]:
     if size > MOST_BITS or not 1 <= hashes <= _MOST_HASHES or policy >= len(POLICIES) or zero:
         raise WireFormatError(f"no such settings: {size} bits, {hashes} hashes, policy {policy}")
     words = as_words(part[: -_SETTINGS.size])
-    if words.numel() != words_for(size) or spare_bits(int(last_word(words)), size):
-        raise WireFormatError(f"{size} bits must fill {words.numel()} words, the rest zero")
+    if _WORD * words.numel() != size:
+        raise WireFormatError(f"{size} bits must fill {words.numel()} words")
     if size and size < _fewest_bits(rows):
         raise WireFormatError(f"{rows} rows take {_fewest_bits(rows)} bits or more, found {size}")
     return Filter(words, size, hashes, salt), POLICIES[policy]

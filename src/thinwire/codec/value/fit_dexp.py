@@ -42,7 +42,7 @@ class FitDexpValue(FittedValue):
     id = 13
     name = "fit_dexp"
 
-    def fit(self, curve: Tensor) -> Tensor:
+    def fit(self, curve: Tensor, scale: float) -> Tensor:
         """The four numbers."""
         count = curve.numel()
         a, b, c, d = _best_pair(curve.flip(0).numpy())

@@ -18,8 +18,11 @@ _SETTINGS = struct.Struct("<dIHH")  # scale, negatives, bytes of the first formu
 class Formula(Protocol):
     """A way to write down an ascending curve."""
 
-    def fit(self, curve: Tensor) -> Tensor:
-        """The bytes for 1-D float64 values in [0, 1] on the host, ascending; there are some."""
+    def fit(self, curve: Tensor, scale: float) -> Tensor:
+        """The bytes for 1-D float64 values in [0, 1] on the host, ascending; there are some.
+
+        They were divided by `scale`.
+        """
 
     def draw(self, formula: Tensor, count: int) -> Tensor:
         """The float64 curve of `count` points, on the formula's device. Not necessarily in order.
@@ -55,7 +58,7 @@ class FittedValue(ValueCodec):
             raise RecipeError(f"{values.numel()} values cannot be sorted; fewer than 2^31 can")
         ascending, ranks = sort_ranks(values)
         scale, curves = _curves(ascending)
-        formulas = [self.fit(c) if c.numel() else c.to(torch.uint8) for c in curves]
+        formulas = [self.fit(c, scale) if c.numel() else c.to(torch.uint8) for c in curves]
         sizes = [formula.numel() for formula in formulas]
         head = bytearray(_SETTINGS.pack(scale, curves[0].numel(), *sizes))
         front = torch.cat((torch.frombuffer(head, dtype=torch.uint8), *formulas))
@@ -92,7 +95,7 @@ class FittedValue(ValueCodec):
         worst = [0.0, 0.0]
         for sign, curve in enumerate(curves):
             if curve.numel():
-                drawn = self.draw(self.fit(curve), curve.numel()).nan_to_num_(0).clamp_(0, 1)
+                drawn = self.draw(self.fit(curve, scale), curve.numel()).nan_to_num_(0).clamp_(0, 1)
                 worst[sign] = float((drawn - curve).abs().max())
         form = torch.finfo(values.dtype)
         worst_of = torch.tensor(worst, dtype=torch.float64, device=values.device)

@@ -5,19 +5,31 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from thinwire.kernels._numba import LOW6, ONE, SIX, Array, Indices, Words, mix, offset_of, words_of
+from thinwire.kernels._numba import (
+    LOW6,
+    ONE,
+    SIX,
+    WORD,
+    Array,
+    Indices,
+    Words,
+    mix,
+    offset_of,
+    trailing_zeros,
+    words_of,
+)
 from thinwire.kernels.bitmap import words_for
 from thinwire.kernels.bloom.filter import Filter, drawn_order
 
 HALF, LOW32 = np.uint64(32), np.uint64((1 << 32) - 1)
-UNASKED = 4  # bits that are looked at before it is asked whether all were set
-CHUNK = 1 << 20
+CHUNK = 1 << 20  # rows, a multiple of 64
+ALL = np.uint64((1 << 64) - 1)
 
 
 @njit(cache=True, nogil=True)
 def _hashes(row: np.uint64, offset: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """The two numbers of a row."""
-    mixed = mix(row, offset)
+    """The two numbers of a row's group."""
+    mixed = mix(row >> SIX, offset)
     return mixed & LOW32, (mixed >> HALF) | ONE
 
 
@@ -27,16 +39,8 @@ def _insert(rows: Words, offset: np.uint64, size: np.uint64, hashes: int, words:
         a, b = _hashes(row, offset)
         for _ in range(hashes):
             bit = (a * size) >> HALF
-            words[bit >> SIX] |= ONE << (bit & LOW6)
+            words[bit >> SIX] |= ONE << ((bit + row) & LOW6)
             a = (a + b) & LOW32
-
-
-@njit(cache=True, nogil=True)
-def _is_set(words: Words, a: np.uint64, size: np.uint64) -> np.uint64:
-    """In its lowest bit, whether that of hash `a` is set."""
-    bit = (a * size) >> HALF
-    word: np.uint64 = words[bit >> SIX] >> (bit & LOW6)
-    return word
 
 
 @njit(cache=True, nogil=True)
@@ -44,23 +48,24 @@ def _positives(
     first: int, last: int, offset: np.uint64, size: np.uint64, hashes: int, words: Words,
     out: Indices,
 ) -> int:  # fmt: skip
-    """Half of the bits are set, so that asking after each would be a guess for the processor."""
+    """A group of 64 rows at a time, in the bits of a word; `first` is a multiple of 64.
+
+    All of a group's words are looked at: asking in between whether any row is left would be a
+    guess for the processor, and the words come several at a time.
+    """
     listed = 0
-    unasked = min(UNASKED, hashes)
-    for row in range(first, last):
+    for row in range(first, last, 64):
         a, b = _hashes(np.uint64(row), offset)
-        held = ONE
-        for _ in range(unasked):
-            held &= _is_set(words, a, size)
+        held = ALL if last - row >= 64 else (ONE << np.uint64(last - row)) - ONE
+        for _ in range(hashes):
+            bit = (a * size) >> HALF
+            word, turn = words[bit >> SIX], bit & LOW6
+            held &= (word >> turn) | (word << ((WORD - turn) & LOW6))
             a = (a + b) & LOW32
-        turn = unasked
-        while held and turn < hashes:
-            held &= _is_set(words, a, size)
-            a = (a + b) & LOW32
-            turn += 1
-        if held:
-            out[listed] = row
+        while held:
+            out[listed] = row + np.int64(trailing_zeros(held))
             listed += 1
+            held &= held - ONE
     return listed
 
 
@@ -70,7 +75,8 @@ def _probes(rows: Words, offset: np.uint64, size: np.uint64, out: Indices) -> No
     for i in range(rows.size):
         a, b = _hashes(rows[i], offset)
         for turn in range(out.shape[1]):
-            bit = np.int64((a * size) >> HALF)
+            group = (a * size) >> HALF
+            bit = np.int64((group & ~LOW6) | ((group + rows[i]) & LOW6))
             for before in range(turn):
                 if out[i, before] == bit:
                     bit = np.int64(-1)

@@ -13,10 +13,15 @@ _HALF = (1 << 32) - 1
 
 def probes(rows: Tensor, size: int, hashes: int, salt: int) -> Tensor:
     """The bits of each row, one row of the result each."""
-    mixed = mix64(rows, salt)
+    mixed = mix64(rows >> 6, salt)
     a, b = mixed & _HALF, (mixed >> 32) & _HALF | 1
     turns = torch.arange(hashes, device=rows.device)
-    return (((a[:, None] + turns * b[:, None]) & _HALF) * size) >> 32
+    return _turned((((a[:, None] + turns * b[:, None]) & _HALF) * size) >> 32, rows[:, None])
+
+
+def _turned(bit: Tensor, row: Tensor) -> Tensor:
+    """A group's bit for one of its rows: of the same word."""
+    return (bit & ~63) | ((bit + row) & 63)
 
 
 def insert(rows: Tensor, size: int, hashes: int, salt: int) -> Tensor:
@@ -31,10 +36,10 @@ def positives(filter: Filter, rows: int, limit: int) -> Tensor:
         if total > limit:
             break
         asked = torch.arange(start, min(rows, start + _CHUNK), device=filter.words.device)
-        mixed = mix64(asked, filter.salt)
+        mixed = mix64(asked >> 6, filter.salt)
         a, b = mixed & _HALF, (mixed >> 32) & _HALF | 1
         for _ in range(filter.hashes):
-            bit = (a * filter.size) >> 32
+            bit = _turned((a * filter.size) >> 32, asked)
             held = ((filter.words[bit >> 6] >> (bit & 63)) & 1).bool()
             asked, b, a = asked[held], b[held], ((a + b) & _HALF)[held]
         chunks.append(asked)

@@ -30,18 +30,26 @@ CHUNK = 1 << 27  # rows whose marks are held at once: 16 MiB
 
 @triton.jit
 def _hashes(row, offset):
-    """The two numbers of a row, as uint32."""
-    mixed = mix64(row, offset)
+    """The two numbers of a row's group, as uint32."""
+    mixed = mix64(row >> 6, offset)
     return mixed.to(tl.uint32), (mixed >> 32).to(tl.uint32) | 1
+
+
+@triton.jit
+def _bit(a, reach, row):
+    """The bit of hash `a` for a row of the group: of the word that is the group's."""
+    bit = tl.umulhi(a, reach)
+    return bit - (bit & 63) + ((bit + row.to(tl.uint32)) & 63)
 
 
 @triton.jit(do_not_specialize=["count", "size", "hashes", "offset"])
 def _insert(rows, words, count, size, hashes, offset, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    a, b = _hashes(tl.load(rows + i, mask=i < count, other=0), offset)
+    row = tl.load(rows + i, mask=i < count, other=0)
+    a, b = _hashes(row, offset)
     reach = (a * 0) + size.to(tl.uint32)
     for _ in range(hashes):
-        set_bit(words, tl.umulhi(a, reach).to(tl.int64), size, i < count)
+        set_bit(words, _bit(a, reach, row).to(tl.int64), size, i < count)
         a += b
 
 
@@ -61,7 +69,7 @@ def _ask(
         a, b = _hashes(row + start, offset)
         reach = (a * 0) + size.to(tl.uint32)
         for _ in range(hashes):
-            bit = tl.umulhi(a, reach)
+            bit = _bit(a, reach, row + start)
             piece = tl.load(words + (bit >> 5), mask=held, other=0).to(tl.uint32, bitcast=True)
             held &= ((piece >> (bit & 31)) & 1) != 0
             a += b

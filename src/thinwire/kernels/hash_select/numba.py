@@ -24,8 +24,8 @@ from thinwire.kernels._numba import (
 )
 from thinwire.kernels.addend import Addend
 from thinwire.kernels.compact.found import Found
-from thinwire.kernels.compact.numba import BLOCK, least, scan
-from thinwire.kernels.hash_select.reference import listed
+from thinwire.kernels.compact.numba import BLOCK, compact, least, scan
+from thinwire.types import PADDING
 
 LIST = 1 << 16  # survivors, in 768 KiB for float32
 
@@ -83,7 +83,39 @@ def hash_select(
     return torch.from_numpy(winners), torch.from_numpy(values)
 
 
+@njit(cache=True, nogil=True)
+def _keep_winners(
+    indices: Indices, survivors: Array, slots: np.uint64, offset: np.uint64,
+    winners: Indices, values: Array,
+) -> int:  # fmt: skip
+    """Write the last survivor of each slot to `winners` and `values`, in order; how many."""
+    slot_of = np.empty(indices.size, np.int64)
+    last = np.empty(slots, np.int64)
+    for i in range(indices.size):
+        slot_of[i] = np.int64(in_range(mix(np.uint64(indices[i]), offset), slots))
+        last[slot_of[i]] = i
+    kept = 0
+    for i in range(indices.size):
+        if last[slot_of[i]] == i:
+            winners[kept], values[kept] = indices[i], survivors[i]
+            kept += 1
+    return kept
+
+
 def hash_list(
     x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
 ) -> Found:
-    return listed(*hash_select(x, threshold, slots, seed, addend))
+    """One pass lists the survivors in order; those that lost their slot are left out of the list.
+
+    So nothing is sorted, where slots would have to be.
+    """
+    passing = compact(x, threshold, 2 * slots, addend)
+    if int(passing.count) > passing.capacity:
+        passing = compact(x, threshold, int(passing.count))
+    indices, values = passing.trim()
+    winners = torch.full((slots,), PADDING, dtype=torch.int64), x.new_zeros(slots)
+    kept = _keep_winners(
+        indices.numpy(), values.numpy(), np.uint64(slots), offset_of(seed),
+        *(part.numpy() for part in winners),
+    )  # fmt: skip
+    return Found(*winners, torch.tensor(kept))
