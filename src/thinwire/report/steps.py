@@ -1,6 +1,5 @@
 """What figures and tables of whole steps share: names, rates, and the table itself."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,12 +14,12 @@ UNSHAPED = "unshaped"
 def short_name(recipe: str) -> str:
     """A recipe in few letters, without its density.
 
-    >>> short_name("topk(0.01, codec='regional+bf16')"), short_name("torch-dense")
-    ('topk regional+bf16', 'torch-dense')
+    >>> short_name("topk(0.01, codec='regional+bf16')"), short_name("powersgd(16, 'bf16')")
+    ('topk regional+bf16', 'powersgd 16 bf16')
     """
     name, _, arguments = recipe.partition("(")
-    words = re.findall(r"(?:^|[,(]\s*)\w+\s*=\s*'?([^',)]+)", arguments)
-    return " ".join([name, *words])
+    words = (part.rpartition("=")[2].strip(" '\")") for part in arguments.split(","))
+    return " ".join([name, *(word for word in words if word and not word.startswith("0."))])
 
 
 def rates(rows: Sequence[Row]) -> list[float]:
