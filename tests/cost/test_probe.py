@@ -56,9 +56,10 @@ def test_all_ranks_hold_the_same_numbers_and_find_them_again(cluster, tmp_path):
     first, again, partly, anew = zip(*cluster.run(calibrated, 3, str(tmp_path)), strict=True)
     for results in (first, again, partly, anew):
         assert results[0] == results[1] == results[2]
-    assert again[0] == first[0]
-    assert partly[0] != first[0]
-    assert anew[0] != partly[0]
+    assert again[0]["costs"] == first[0]["costs"]
+    assert again[0]["network"] != first[0]["network"], "the link may be another one by now"
+    assert partly[0]["costs"] != first[0]["costs"]
+    assert anew[0]["costs"] != partly[0]["costs"]
     network = Calibration.from_dict(first[0]).network
     assert network.link.alpha > 0 and network.link.beta > 0
     assert network.ring is not None and network.ring.beta > 0

@@ -1,4 +1,4 @@
-"""Everything a choice of recipe is made from, measured once and kept: `calibrate`."""
+"""Everything a choice of recipe is made from, measured, and kept where it stays: `calibrate`."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -47,11 +47,13 @@ def calibrate(
     network: Network | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Calibration:
-    """Measure what is not yet known of this group and these recipes; identical on all ranks.
+    """Measure the network of this group, and what is not yet known of these recipes on its devices;
+    identical on all ranks.
 
-    Kept on disk by hardware, world size and versions (`cache`); `refresh` measures all anew, and a
-    `network` that was just measured takes the place of one that was kept. All ranks call it
-    together. It takes a few seconds for the network and about one for a recipe.
+    Costs are kept on disk by hardware, world size and versions (`cache`), and `refresh` measures
+    them anew. The network is measured each time, unless one comes that just was: the same machines
+    may have another link today. All ranks call it together. It takes a few seconds for the network
+    and about one for a recipe.
     """
     pipelines = [pipeline for recipe in recipes for pipeline in recipe.alternatives]
     for pipeline in pipelines:
@@ -60,10 +62,10 @@ def calibrate(
     identity["node_size"] = 1 if nodes is None else nodes.inside.size
     kept = None if refresh else cache.read_agreed(identity, comm)
     known = None if kept is None else _understood(kept)
+    network = network or measure_network(comm, device, nodes, clock)
     if known is None:
-        network = network or measure_network(comm, device, nodes, clock)
         known = Calibration(network, Costs(str(device)), measure_speed(comm, device, clock))
-    known = replace(known, network=network or known.network)
+    known = replace(known, network=network)
     missing = {key_of(p): p for p in pipelines if key_of(p) not in known.costs.curves}
     if kept is not None and not missing:
         return known
