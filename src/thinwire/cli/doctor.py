@@ -57,9 +57,7 @@ def doctor(
     profile: Annotated[
         Path | None, Option(help="A rank's trace of torch.profiler, in place of a run.")
     ] = None,
-    refresh: Annotated[
-        bool, Option("--refresh", help="Measure the recipes anew, too.")
-    ] = False,
+    refresh: Annotated[bool, Option("--refresh", help="Measure the recipes anew, too.")] = False,
     json_path: JsonPath = None,
 ) -> None:
     """Say whether compression pays here, yes or no, with the numbers.
