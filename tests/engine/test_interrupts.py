@@ -67,7 +67,7 @@ def test_ctrl_c_at_any_moment(cluster):
         assert {raised for raised, _ in culprit} == {"KeyboardInterrupt"}
         assert {raised for raised, _ in other} <= {"ExchangeError", ""}
         assert all(whole for _, whole in culprit + other)
-        assert threads[0] == threads[1]
+        assert threads[0] <= threads[1], "a thread is left"
 
 
 def closed_meanwhile(group, rank, size):

@@ -41,7 +41,6 @@ ASKED: dict[str, Callable[[LazySum], object]] = {
     "compact": lambda x: x.compact(torch.tensor(1.0), 10),
     "grouped top-k": lambda x: x.grouped_topk(Groups(((0, N, 0),), (30,)), torch.tensor([2.0])),
     "chunk top-k": lambda x: x.chunk_topk(Chunks(((0, N, False),), 64, 0.1)),
-    "hashed": lambda x: x.hashed(torch.tensor(1.0), 64, 5),
     "hash list": lambda x: x.hash_list(torch.tensor(1.0), 64, 5),
     "norms": lambda x: x.block_norms(16),
     "peek": lambda x: x.peek(slice(1, None, 7)),
