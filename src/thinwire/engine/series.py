@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Any
 
-KEPT = 10_000  # of the latest steps, of each series
+KEPT = 1000  # of the latest steps, of each series: a unit for each tensor makes many of them
 
 
 class Series:
