@@ -13,11 +13,8 @@ from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.kernels._compile_once import compile_once
 from thinwire.kernels.addend import Addend
 from thinwire.rng import MIX_MULTIPLIERS, MIX_SHIFTS, mix_offset
-
-compile_once()
 
 Array = NDArray[Any]
 Indices = NDArray[np.int64]

@@ -28,6 +28,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+from thinwire.kernels._compile_once import compile_once
 from thinwire.lab.namespaces import interface_bytes
 
 Case = dict[str, Any]
@@ -54,6 +55,7 @@ def main(target: str, device: str) -> None:
 
     with _deadline():
         torch.set_num_threads(1)  # the ranks share the machine's cores
+        compile_once()
         module, _, name = target.partition(":")
         measure: Measure = getattr(importlib.import_module(module), name)
         gc.freeze()  # a case that collects garbage need not look through all modules each time
