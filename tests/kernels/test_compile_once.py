@@ -37,9 +37,12 @@ def is_free(path: Path) -> bool:
 
 
 def test_it_waits_while_another_process_compiles_and_leaves_the_lock_free(path: Path) -> None:
+    double, done = (
+        fresh(),
+        threading.Event(),
+    )  # the first kernel of a process takes it
     with event.install_listener("numba:compiler_lock", Turns(path)), path.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        double, done = fresh(), threading.Event()
         thread = threading.Thread(target=lambda: (double(np.ones(3)), done.set()))
         thread.start()
         assert not done.wait(0.5) and not double.signatures
