@@ -34,7 +34,8 @@ class FitDexpValue(FittedValue):
     Deviation: the paper does not say how it fits. Here the curve is reduced to the sums of some 80
     blocks, which an exponential's are known of in closed form; for given b and d the best a and c
     then are two linear equations, and the best of a grid of pairs is refined six times. It always
-    ends, and the cost does not depend on the number of values.
+    ends, and its cost does not depend on the number of values. The sums are taken where the values
+    are, and the pair is sought on the host.
 
     Formula: a, r, c, s as float64.
     """
@@ -42,27 +43,33 @@ class FitDexpValue(FittedValue):
     id = 13
     name = "fit_dexp"
 
-    def fit(self, curve: Tensor, scale: float) -> Tensor:
+    def measure(self, curve: Tensor, scale: float) -> Tensor:
+        """The sums of the blocks."""
+        edges, falling = _edges(curve.numel()), curve.flip(0)
+        if curve.device.type == "cpu":
+            return torch.from_numpy(np.add.reduceat(falling.numpy(), edges[:-1]))
+        return torch.stack([block.sum() for block in falling.split(np.diff(edges).tolist())])
+
+    def write(self, measured: Tensor, count: int) -> Tensor:
         """The four numbers."""
-        count = curve.numel()
-        a, b, c, d = _best_pair(curve.flip(0).numpy())
+        a, b, c, d = _best_pair(measured.numpy(), count)
         span = max(1, count - 1)
         formula = _FORMULA.pack(a, math.exp(-b / span), c, math.exp(-d / span))
         return torch.frombuffer(bytearray(formula), dtype=torch.uint8)
 
-    def draw(self, formula: Tensor, count: int) -> Tensor:
+    def draw(self, formula: Tensor, count: int, device: torch.device) -> Tensor:
         """The exponentials."""
         expect_bytes(formula, _FORMULA.size, "two exponentials")
         a, r, c, s = _FORMULA.unpack(bytes(formula.tolist()))
         if not (0 < r < math.inf and 0 < s < math.inf and math.isfinite(a) and math.isfinite(c)):
             raise WireFormatError(f"ratios must be positive and all finite, found {a, r, c, s}")
         rows = -(-count // _LOW)
-        curve = torch.zeros((rows, _LOW), dtype=torch.float64, device=formula.device)
+        curve = torch.zeros((rows, _LOW), dtype=torch.float64, device=device)
         for height, ratio in ((a, r), (c, s)):
             low = _powers(ratio, _LOW)
             high = height * _powers(float(low[-1]) * ratio, rows)
-            columns = torch.from_numpy(low).to(formula.device)
-            curve += torch.from_numpy(high).to(formula.device)[:, None] * columns
+            columns = torch.from_numpy(low).to(device)
+            curve += torch.from_numpy(high).to(device)[:, None] * columns
         return curve.view(-1)[:count].flip(0)
 
 
@@ -75,11 +82,9 @@ def _powers(ratio: float, count: int) -> Floats:
     return powers
 
 
-def _best_pair(falling: Floats) -> Pair:
+def _best_pair(totals: Floats, count: int) -> Pair:
     """Heights and rates of Σ height·e^{-rate·x} for a curve over x = 0 … 1, which falls."""
-    count = falling.size
     edges = _edges(count)
-    totals = np.add.reduceat(falling, edges[:-1])
     up = np.geomspace(0.1, count + 1.0, _RATES)
     down = np.geomspace(0.1, _STEEPEST_RISE, _RATES)
     rates = np.concatenate((-down, np.zeros(1), up))

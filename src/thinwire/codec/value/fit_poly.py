@@ -48,16 +48,23 @@ class FitPolyValue(FittedValue):
         if self.pieces is not None:
             check_integer("pieces", self.pieces, 1, _MOST_PIECES)
 
-    def fit(self, curve: Tensor, scale: float) -> Tensor:
-        """The shape, the lengths and the coefficients."""
+    def measure(self, curve: Tensor, scale: float) -> Tensor:
+        """The length of each piece and its coefficients; without length where there is none."""
         pieces = papers_pieces(curve, scale) if self.pieces is None else self.pieces
         lengths = split(curve, pieces, self.degree + 1)
-        coefficients = project(curve, lengths, self.degree).float()
+        coefficients = project(curve, lengths, self.degree)
+        return torch.cat((lengths.double(), coefficients.view(-1)))
+
+    def write(self, measured: Tensor, count: int) -> Tensor:
+        """The shape, the lengths and the coefficients."""
+        lengths = measured[: measured.numel() // (self.degree + 2)]
+        coefficients = measured[lengths.numel() :].view(-1, self.degree + 1)[lengths > 0]
+        lengths = lengths[lengths > 0]
         shape = bytearray(_SHAPE.pack(self.degree, lengths.numel(), 0))
         head = torch.frombuffer(shape, dtype=torch.uint8)
-        return torch.cat((head, as_bytes(lengths.int()), as_bytes(coefficients.view(-1))))
+        return torch.cat((head, as_bytes(lengths.int()), as_bytes(coefficients.float().view(-1))))
 
-    def draw(self, formula: Tensor, count: int) -> Tensor:
+    def draw(self, formula: Tensor, count: int, device: torch.device) -> Tensor:
         """The polynomials."""
         if formula.numel() < _SHAPE.size:
             raise WireFormatError(f"a shape takes {_SHAPE.size} bytes, found {formula.numel()}")
@@ -72,7 +79,8 @@ class FitPolyValue(FittedValue):
         if bool((lengths < 1).any()) or int(lengths.sum()) != count:
             raise WireFormatError(f"pieces must have {count} points, found {lengths.tolist()}")
         coefficients = formula[middle:].clone().view(torch.float32).double()
-        return evaluate(coefficients.view(pieces, degree + 1), lengths)
+        rows = coefficients.view(pieces, degree + 1)
+        return evaluate(rows.to(device), lengths.to(device), count)
 
 
 def papers_pieces(curve: Tensor, scale: float) -> int:

@@ -18,16 +18,19 @@ _SETTINGS = struct.Struct("<dIHH")  # scale, negatives, bytes of the first formu
 class Formula(Protocol):
     """A way to write down an ascending curve."""
 
-    def fit(self, curve: Tensor, scale: float) -> Tensor:
-        """The bytes for 1-D float64 values in [0, 1] on the host, ascending; there are some.
+    def measure(self, curve: Tensor, scale: float) -> Tensor:
+        """What the formula follows from: few float64 numbers, on the curve's device.
 
-        They were divided by `scale`.
+        The curve is 1-D float64 in [0, 1], ascending, divided by `scale`; it has points.
         """
 
-    def draw(self, formula: Tensor, count: int) -> Tensor:
-        """The float64 curve of `count` points, on the formula's device. Not necessarily in order.
+    def write(self, measured: Tensor, count: int) -> Tensor:
+        """The bytes for what was measured of `count` points, both on the host."""
 
-        It raises `WireFormatError` for bytes that `fit` does not make, before it allocates.
+    def draw(self, formula: Tensor, count: int, device: torch.device) -> Tensor:
+        """The float64 curve of `count` points, on the device. Not necessarily in order.
+
+        It raises `WireFormatError` for bytes that `write` does not make, before it allocates.
         """
 
 
@@ -44,7 +47,11 @@ class FittedValue(ValueCodec):
 
     |error| ≤ the fit's largest on that sign, which only the fit can tell.
 
-    If one value is NaN or Inf, none comes back finite. Fits run on the host.
+    If one value is NaN or Inf, none comes back finite.
+
+    Values stay where they are. From a GPU the host reads twice as it encodes, since the size of the
+    part depends on it: the scale and how many are negative, and what was measured of both curves.
+    As it decodes it reads the settings, the formulas, and whether the ranks are sound.
 
     Part: the scale (float64), the number of negative values (u32), the bytes of either formula (u16
     each); the formula of the negative values, that of the others; the ranks.
@@ -58,7 +65,7 @@ class FittedValue(ValueCodec):
             raise RecipeError(f"{values.numel()} values cannot be sorted; fewer than 2^31 can")
         ascending, ranks = sort_ranks(values)
         scale, curves = _curves(ascending)
-        formulas = [self.fit(c, scale) if c.numel() else c.to(torch.uint8) for c in curves]
+        formulas = _formulas(self, curves, scale)
         sizes = [formula.numel() for formula in formulas]
         head = bytearray(_SETTINGS.pack(scale, curves[0].numel(), *sizes))
         front = torch.cat((torch.frombuffer(head, dtype=torch.uint8), *formulas))
@@ -81,8 +88,8 @@ class FittedValue(ValueCodec):
         unfit = any(n < 0 or (n > 0) != (size > 0) for n, size in zip(counts, sizes, strict=True))
         if scale < 0 or unfit:
             raise WireFormatError(f"no such settings: scale {scale}, {counts} values in {sizes}")
-        formulas = (part[_SETTINGS.size : middle], part[middle:end])
-        drawn = [self.draw(f, n) for f, n in zip(formulas, counts, strict=True) if n]
+        formulas = part[_SETTINGS.size : end].cpu().split(sizes)
+        drawn = [self.draw(f, n, part.device) for f, n in zip(formulas, counts, strict=True) if n]
         curve = torch.cat(drawn) if drawn else part.new_zeros(0, dtype=torch.float64)
         curve = curve.nan_to_num_(0).clamp_(0, 1).mul_(scale)
         curve[:negatives] = -curve[:negatives].flip(0)
@@ -93,10 +100,10 @@ class FittedValue(ValueCodec):
         ascending, _ = sort_ranks(values)
         scale, curves = _curves(ascending)
         worst = [0.0, 0.0]
-        for sign, curve in enumerate(curves):
-            if curve.numel():
-                drawn = self.draw(self.fit(curve, scale), curve.numel()).nan_to_num_(0).clamp_(0, 1)
-                worst[sign] = float((drawn - curve).abs().max())
+        for sign, formula in enumerate(_formulas(self, curves, scale)):
+            if count := curves[sign].numel():
+                drawn = self.draw(formula, count, values.device).nan_to_num_(0).clamp_(0, 1)
+                worst[sign] = float((drawn - curves[sign]).abs().max())
         form = torch.finfo(values.dtype)
         worst_of = torch.tensor(worst, dtype=torch.float64, device=values.device)
         each = worst_of.index_select(0, (values >= 0).int())
@@ -105,11 +112,23 @@ class FittedValue(ValueCodec):
 
 def _curves(ascending: Tensor) -> tuple[float, tuple[Tensor, Tensor]]:
     """The scale, and the curves of negative and other values; zeros if the scale is not finite."""
-    curve = ascending.double().cpu()
+    curve = ascending.double()
     if not curve.numel():
         return 0.0, (curve, curve)
     # NaN is sorted last, and greater than any number here.
-    scale = float(torch.maximum(curve[0].abs(), curve[-1].abs()))
-    negatives = int((curve < 0).sum())
-    curve = curve / scale if math.isfinite(scale) and scale > 0 else torch.zeros_like(curve)
+    top = torch.maximum(curve[0].abs(), curve[-1].abs())
+    scale, below = torch.stack((top, (curve < 0).sum().double())).tolist()
+    negatives = int(below)
+    # By the tensor, since by a plain number CUDA divides with another rounding than the CPU.
+    curve = curve / top if math.isfinite(scale) and scale > 0 else torch.zeros_like(curve)
     return scale, (-curve[:negatives].flip(0), curve[negatives:])
+
+
+def _formulas(formula: Formula, curves: tuple[Tensor, Tensor], scale: float) -> list[Tensor]:
+    """The bytes for both curves on the host, none for one without points."""
+    measured = [formula.measure(c, scale) if c.numel() else c for c in curves]
+    on_host = torch.cat(measured).cpu().split([m.numel() for m in measured])
+    return [
+        formula.write(m, c.numel()) if c.numel() else m.to(torch.uint8)
+        for m, c in zip(on_host, curves, strict=True)
+    ]

@@ -7,8 +7,11 @@ Piece of m points, at t = -1 … 1: the monic polynomials that are orthogonal on
 
 so that the least-squares coefficient of P_k is Σ y·P_k / ‖P_k‖²: no system to solve, and nothing
 that could be ill-conditioned. A piece of m points has at most m polynomials; the coefficients of
-the others are zero. Sums run from the first point to the last, all in float64: the same bits in
-every implementation.
+the others are zero. All is float64, and the bits of pieces and of curves are the same everywhere.
+Those of coefficients are the same on every CPU, where sums run from the first point to the last; a
+GPU adds in an order of its own, always the same, and may differ in the last of them.
+
+Nothing here makes the host wait for a GPU.
 """
 
 from torch import Tensor
@@ -18,11 +21,12 @@ from thinwire.kernels.poly_fit import reference
 
 
 def split(curve: Tensor, pieces: int, least: int) -> Tensor:
-    """The lengths of at most `pieces` pieces of the 1-D float64 `curve`, of `least` points or more.
+    """The lengths of `pieces` pieces of the 1-D float64 `curve`, of `least` points or more.
 
     One piece at first; again and again the piece that departs most from the chord between its ends
     is cut at the first point that is farthest from it, which becomes the first of the right piece.
-    A piece whose halves would be shorter than `least` stays whole.
+    A piece whose halves would be shorter than `least` stays whole. Where there are fewer pieces,
+    the last lengths are 0.
     """
     return implementation(reference.split, curve.device)(curve, pieces, least)
 
@@ -32,6 +36,6 @@ def project(curve: Tensor, lengths: Tensor, degree: int) -> Tensor:
     return implementation(reference.project, curve.device)(curve, lengths, degree)
 
 
-def evaluate(coefficients: Tensor, lengths: Tensor) -> Tensor:
-    """The float64 curve of all pieces, one after another."""
-    return implementation(reference.evaluate, coefficients.device)(coefficients, lengths)
+def evaluate(coefficients: Tensor, lengths: Tensor, count: int) -> Tensor:
+    """The float64 curve of all pieces, one after another: `count` points, the lengths' sum."""
+    return implementation(reference.evaluate, coefficients.device)(coefficients, lengths, count)

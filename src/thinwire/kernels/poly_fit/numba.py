@@ -64,6 +64,8 @@ def _project(curve: Array, lengths: Indices, out: Array) -> None:
     start = 0
     for piece in range(lengths.size):
         points = lengths[piece]
+        if not points:
+            continue
         b = _recurrence(points, out.shape[1] - 1)
         sums = out[piece]
         for i in range(points):
@@ -86,6 +88,8 @@ def _evaluate(coefficients: Array, lengths: Indices, out: Array) -> None:
     start = 0
     for piece in range(lengths.size):
         points, row = lengths[piece], coefficients[piece]
+        if not points:
+            continue
         b = _recurrence(points, row.size - 1)
         for i in range(points):
             t = np.float64(2 * i - (points - 1)) / max(1, points - 1)
@@ -100,7 +104,8 @@ def _evaluate(coefficients: Array, lengths: Indices, out: Array) -> None:
 def split(curve: Tensor, pieces: int, least: int) -> Tensor:
     starts = np.zeros(pieces + 1, np.int64)
     count = _split(curve.numpy(), starts, least)
-    return torch.from_numpy(np.diff(starts[: count + 1]))
+    starts[count:] = curve.numel()
+    return torch.from_numpy(np.diff(starts))
 
 
 def project(curve: Tensor, lengths: Tensor, degree: int) -> Tensor:
@@ -109,7 +114,7 @@ def project(curve: Tensor, lengths: Tensor, degree: int) -> Tensor:
     return out
 
 
-def evaluate(coefficients: Tensor, lengths: Tensor) -> Tensor:
-    out = coefficients.new_empty(int(lengths.sum()))
+def evaluate(coefficients: Tensor, lengths: Tensor, count: int) -> Tensor:
+    out = coefficients.new_empty(count)
     _evaluate(coefficients.numpy(), lengths.numpy(), out.numpy())
     return out

@@ -1,72 +1,119 @@
-"""Piecewise polynomials in torch, a loop over pieces."""
+"""Piecewise polynomials in torch, all pieces at once: on a GPU no step waits for the host."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-
-def _farthest(curve: Tensor, first: int, last: int) -> tuple[float, int]:
-    """How far the curve is from the chord over points first … last, and where first."""
-    places = torch.arange(last - first + 1, dtype=torch.float64, device=curve.device)
-    slope = (curve[last] - curve[first]) / (last - first)
-    distance = (curve[first : last + 1] - (curve[first] + slope * places)).abs()
-    top = distance.max()
-    return float(top), first + int((distance == top).nonzero()[0])
+_ROWS = 8  # pieces that are summed side by side
 
 
 def split(curve: Tensor, pieces: int, least: int) -> Tensor:
-    count = curve.numel()
-    starts, known = [0], {}  # the farthest point of each piece that can be cut
-    while len(starts) < pieces:
-        best, cut = -1.0, 0
-        for first, end in zip(starts, [*starts[1:], count], strict=True):
-            if end - first < 2 * least:
-                continue
-            if (first, end) not in known:
-                known[first, end] = _farthest(curve, first, end - 1)
-            far, at = known[first, end]
-            if far > best and least <= at - first and least <= end - at:
-                best, cut = far, at
-        if best <= 0:
-            break
-        starts = sorted([*starts, cut])
-    edges = torch.tensor([*starts, count], dtype=torch.int64, device=curve.device)
-    return edges[1:] - edges[:-1]
+    count, device = curve.numel(), curve.device
+    first = torch.full((pieces,), count, device=device)
+    end, at = first.clone(), first.clone()
+    far = torch.zeros(pieces, dtype=torch.float64, device=device)
+    first[0] = 0
+    fresh = torch.zeros(1, dtype=torch.int64, device=device)
+    for piece in range(1, pieces):
+        far[fresh], at[fresh] = _farthest(curve, first[fresh], end[fresh], least)
+        top = far.max()
+        cuts = top > 0
+        # Of several that are as far the first, which `argmax` does not promise.
+        chosen = torch.where(far == top, first, count + 1).argmin().view(1)
+        fresh = torch.cat((chosen, chosen.new_full((1,), piece)))
+        first[piece] = torch.where(cuts, at[chosen], count)[0]
+        end[fresh] = torch.cat((torch.where(cuts, at[chosen], end[chosen]), end[chosen]))
+    starts = torch.cat((first.sort().values, first.new_full((1,), count)))
+    return starts.diff()
 
 
-def _b(k: int, points: int) -> float:
-    """The recurrence's b_k."""
-    return float(k * k) * (float(points) ** 2 - k * k) / ((points - 1.0) ** 2 * (4 * k * k - 1))
-
-
-def _basis(points: int, degree: int, device: torch.device) -> Iterator[tuple[Tensor, float]]:
-    """Each polynomial at the points, and its squared norm."""
-    steps = torch.arange(points, dtype=torch.float64, device=device)
-    # A tensor, since by a plain number CUDA divides with another rounding than the CPU.
-    span = torch.full((), max(1, points - 1), dtype=torch.float64, device=device)
-    t = (2 * steps - (points - 1)) / span
-    before, now, norm = torch.zeros_like(t), torch.ones_like(t), float(points)
-    yield now, norm
-    for k in range(1, min(degree, points - 1) + 1):
-        back = _b(k - 1, points) if k > 1 else 0.0
-        before, now, norm = now, t * now - back * before, norm * _b(k, points)
-        yield now, norm
+def _farthest(curve: Tensor, first: Tensor, end: Tensor, least: int) -> tuple[Tensor, Tensor]:
+    """How far the curve is from the chord of each piece, and where first; 0 if it stays whole."""
+    places = torch.arange(curve.numel(), device=curve.device)
+    head, last = first.clamp(max=curve.numel() - 1), end - 1
+    rise = curve[last] - curve[head]
+    slope = rise / (last - first).clamp(min=1).double()
+    local = (places - first[:, None]).double()
+    distance = (curve - (curve[head][:, None] + slope[:, None] * local)).abs()
+    inside = (places >= first[:, None]) & (places < end[:, None])
+    distance = torch.where(inside, distance, -1)
+    top = distance.amax(1)
+    at = torch.where(distance == top[:, None], places, curve.numel()).amin(1)
+    may = (least <= at - first) & (least <= end - at)
+    return torch.where(may, top, 0), at
 
 
 def project(curve: Tensor, lengths: Tensor, degree: int) -> Tensor:
-    out = curve.new_zeros((lengths.numel(), degree + 1))
-    for row, piece in zip(out, curve.split(lengths.tolist()), strict=True):
-        for k, (polynomial, norm) in enumerate(_basis(piece.numel(), degree, curve.device)):
-            row[k] = (piece * polynomial).cumsum(0)[-1] / norm  # cumsum adds in order
-    return out
+    sums = torch.stack(
+        [_sums(curve * polynomial, lengths) for polynomial in _basis(lengths, curve, degree)], 1
+    )
+    norm = lengths.double()
+    b = _recurrence(lengths, degree)
+    norms = torch.stack([norm, *(norm := norm * b[:, k] for k in range(degree))], 1)
+    return torch.where(_exists(lengths, degree), sums / norms, 0)
 
 
-def evaluate(coefficients: Tensor, lengths: Tensor) -> Tensor:
-    pieces = []
-    for row, points in zip(coefficients, lengths.tolist(), strict=True):
-        total = row.new_zeros(points)
-        for k, (polynomial, _) in enumerate(_basis(points, row.numel() - 1, row.device)):
-            total = total + row[k] * polynomial
-        pieces.append(total)
-    return torch.cat(pieces) if pieces else coefficients.new_zeros(0)
+def evaluate(coefficients: Tensor, lengths: Tensor, count: int) -> Tensor:
+    total = coefficients.new_zeros(count)
+    degree = coefficients.shape[1] - 1
+    rows = torch.where(_exists(lengths, degree), coefficients, 0)
+    piece = _piece_of(lengths, count)
+    for k, polynomial in enumerate(_basis(lengths, total, degree)):
+        total = total + rows[:, k][piece] * polynomial
+    return total
+
+
+def _piece_of(lengths: Tensor, count: int) -> Tensor:
+    """Of each point the piece that it is in."""
+    pieces = torch.arange(lengths.numel(), device=lengths.device)
+    return pieces.repeat_interleave(lengths, output_size=count)
+
+
+def _exists(lengths: Tensor, degree: int) -> Tensor:
+    """Which polynomials there are: as many as a piece has points."""
+    return torch.arange(degree + 1, device=lengths.device) < lengths[:, None]
+
+
+def _recurrence(lengths: Tensor, degree: int) -> Tensor:
+    """The b_k from b_1 on, of each piece; 0 for polynomials that there are not."""
+    square = torch.arange(1, degree + 1, device=lengths.device).double() ** 2
+    points = lengths.double()[:, None]
+    span = (points - 1) * (points - 1) * (4 * square - 1)
+    b = square * (points * points - square) / span
+    return torch.where(_exists(lengths, degree)[:, 1:], b, 0)
+
+
+def _basis(lengths: Tensor, like: Tensor, degree: int) -> Iterator[Tensor]:
+    """Each polynomial at all points, one piece after the other."""
+    piece = _piece_of(lengths, like.numel())
+    starts = lengths.cumsum(0) - lengths
+    local = torch.arange(like.numel(), device=like.device) - starts[piece]
+    last = (lengths - 1)[piece]
+    # By a tensor, since by a plain number CUDA divides with another rounding than the CPU.
+    t = (2 * local - last).double() / last.clamp(min=1).double()
+    b = _recurrence(lengths, degree)
+    before, now = torch.ones_like(t), t
+    yield before
+    for k in range(degree):
+        yield now
+        before, now = now, t * now - b[:, k][piece] * before
+
+
+def _sums(weighted: Tensor, lengths: Tensor) -> Tensor:
+    """The sum over each piece, on the CPU from its first point to its last."""
+    if weighted.device.type != "cpu":
+        return sums_by_mask(weighted, lengths)
+    parts = weighted.split(lengths.tolist())
+    return torch.stack([p.cumsum(0)[-1] if p.numel() else p.new_zeros(()) for p in parts])
+
+
+def sums_by_mask(weighted: Tensor, lengths: Tensor) -> Tensor:
+    """The same without asking how long pieces are: always the same bits, unlike a GPU's cumsum."""
+    places = torch.arange(weighted.numel(), device=weighted.device)
+    ends = lengths.cumsum(0)
+    sums = []
+    for some, before in zip(ends.split(_ROWS), (ends - lengths).split(_ROWS), strict=True):
+        inside = (places >= before[:, None]) & (places < some[:, None])
+        sums.append(torch.where(inside, weighted, 0).sum(1))
+    return torch.cat(sums)
