@@ -3,6 +3,8 @@
 Covers frontends/reshard.py.
 """
 
+from functools import lru_cache
+
 import pytest
 import torch
 import torch._dynamo  # the first optimiser would import it, while other ranks wait
@@ -35,9 +37,19 @@ class Net(nn.Module):
         return self.layers(x).square() * self.frozen.sum()
 
 
-def mesh():
-    shape = (dist.get_world_size() // SHARDS, SHARDS)
-    return init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "shards"))
+def device():
+    """Of these ranks: tests/gpu runs the same over NCCL."""
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"
+
+
+def mesh(shards=SHARDS):
+    return mesh_of(dist.group.WORLD, shards)
+
+
+@lru_cache(1)  # DTensor remembers meshes by their shape: a second would be used after its end
+def mesh_of(world, shards):
+    shape = (dist.get_world_size() // shards, shards)
+    return init_device_mesh(device(), shape, mesh_dim_names=("replicas", "shards"))
 
 
 def sharded(on, **options):
@@ -61,7 +73,7 @@ def compressed(dims, recipe, **options):
 
 def loss_of(model, rank, step):
     draw = torch.Generator().manual_seed(100 * step + rank)
-    return model(torch.randn(4, 20, generator=draw)).mean()
+    return model(torch.randn(4, 20, generator=draw).to(device())).mean()
 
 
 def train(model, rank, steps, accumulate=1, zero=True, clip=False):
@@ -104,6 +116,10 @@ def beside_native(group, rank, size, dims, settings):
     return same
 
 
+def residual(state):
+    return state.get("feedback/residual", torch.zeros(())).to(device())
+
+
 def sparse(group, rank, size, dims, recipe):
     """Per shard: Σ replicas (gradient + old residual) = R · update + Σ replicas new residual."""
     model, handle = compressed(dims, recipe)
@@ -122,8 +138,8 @@ def sparse(group, rank, size, dims, recipe):
             if q.grad is None or p.grad is None:
                 continue
             rest = q.grad.to_local().reshape(-1).double()
-            rest += before.get(name, {}).get("feedback/residual", 0.0)
-            rest -= after[name].get("feedback/residual", 0.0)
+            rest += residual(before.get(name, {}))
+            rest -= residual(after[name])
             dist.all_reduce(rest, group=replicas)
             update = REPLICAS * p.grad.to_local().reshape(-1)
             gaps.append(float((rest - update).abs().max()) if len(update) else 0.0)
@@ -136,7 +152,9 @@ def sparse(group, rank, size, dims, recipe):
 
 def poison(module, inputs, output):
     """NaN in the gradient of the first row of the weight, which the first shard has."""
-    output.register_hook(lambda grad: grad.index_fill(1, torch.tensor(0), torch.nan))
+    output.register_hook(
+        lambda grad: grad.index_fill(1, torch.tensor(0, device=grad.device), torch.nan)
+    )
 
 
 def poisoned(group, rank, size, recipe, policy):
@@ -261,8 +279,7 @@ def saved_by_dcp(group, rank, size, folder):
 
 
 def loaded_by_dcp(group, rank, size, folder, shards):
-    both = init_device_mesh("cpu", (size // shards, shards), mesh_dim_names=("replicas", "shards"))
-    model = sharded(both)
+    model = sharded(mesh(shards))
     handle = tw.compress(model, ALL)
     load(handle, folder)
     kept = waiting_by_element(handle)

@@ -30,8 +30,7 @@ class ShardedModule:
 
     def __init__(self, module: FSDPModule) -> None:
         self.module = module
-        groups = module._get_fsdp_state()._fsdp_param_groups
-        self.groups: list[FSDPParamGroup] = list(groups)
+        self.groups = _parameter_groups(module)
         self._reached: set[int] = set()
 
     @property
@@ -92,6 +91,14 @@ class ShardedModule:
     def is_offloaded(self) -> bool:
         """Whether gradients move to the host when they are reduced."""
         return any(one.offload_to_cpu for group in self.groups for one in group.fsdp_params)
+
+
+def _parameter_groups(module: FSDPModule) -> list[FSDPParamGroup]:
+    state = module._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):  # one for each mesh that parameters are on
+        return list(state._fsdp_param_groups)
+    only = state._fsdp_param_group  # before torch 2.12
+    return [] if only is None else [only]
 
 
 def _has_gradient(parameter: FSDPParam) -> bool:
