@@ -42,10 +42,13 @@ JOBS ?= 4
 test-gpu:
 	PYTHONPATH=src:tests $(PYTHON) -m gpu --log $(LOG) --jobs $(JOBS)
 
-# 1,000 steps with random delays for each recipe, over NCCL as it comes; about two minutes.
+# STEPS with random delays for each recipe, over NCCL as it comes, in BUDGET_S seconds at most: about three minutes.
+# A short look: make soak-gpu PYTHON=python3 STEPS=200 BUDGET_S=90. `python -m support.soak --gpu` is the same.
 SOAK_LOG ?= docs/results/soak-gpu.log
+STEPS ?= 1000
+BUDGET_S ?= 480
 soak-gpu:
-	PYTHONPATH=src:tests $(PYTHON) -m gpu.soak --log $(SOAK_LOG)
+	PYTHONPATH=src:tests $(PYTHON) -m support.soak --gpu --log $(SOAK_LOG) --steps $(STEPS) --budget-s $(BUDGET_S)
 
 # Random faults over random recipes, and the seed to have them again; MINUTES of it. FLAT=100000: so many small steps.
 MINUTES ?= 15

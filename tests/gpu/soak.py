@@ -1,8 +1,10 @@
 """Many steps over NCCL as it comes, with ranks out of step: `python -m gpu.soak`.
 
 Each rank waits for a random time between forward and backward pass, so that selections of one
-rank run beside the exchanges of another. Nothing may hang, and replicas must stay equal. One line
-in the log for each recipe.
+rank run beside the exchanges of another. Nothing may hang, replicas must stay equal, and memory,
+threads and descriptors must not grow. One line in the log for each recipe. With `--budget-s` the
+recipes share so many seconds: each ends, at a step on which all ranks agree, when its share is up.
+`--steps 200 --budget-s 100` is a short look; THINWIRE_TEST_GPU_ON_CPU=1 runs it over Gloo.
 """
 
 import argparse
@@ -12,81 +14,124 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import thinwire as tw
 from frontends.test_ddp import identical, twins
 from gpu.__main__ import machine, say
 from gpu.ranks import TIMEOUT, Layers
-from support.cluster import ClusterError
+from support.cluster import Cluster, ClusterError
 from support.nccl import DEVICE, gpu_cluster, why_not
+from support.soak import held
 from thinwire.results.origin import commit
 
 RECIPES = ("ok-topk", "topk", "gtopk", "union", "auto")
 WIDTH, DEPTH = 256, 4
-EVERY = 100  # steps between two looks at the replicas
+EVERY = 50  # steps between two looks at the replicas
+CLOCK = 25  # and at the time
 RUN_S = 300.0  # for a recipe: then it counts as hung
+SAID = 3000  # characters of an error; where all ranks hung is more than a log can take
+GROWTH_MIB = 32.0  # at most, in the second half: in the first caches fill, and `auto` tries things
 
 
 def train(
-    group: Any, rank: int, size: int, recipe: str, steps: int, delay_s: float, folder: str
-) -> str:
+    group: Any, rank: int, size: int, recipe: str, steps: int, delay_s: float, until: float,
+    folder: str,
+) -> str:  # fmt: skip
+    """What there is to say of it, on every rank alike but for what the process holds."""
     os.environ["XDG_CACHE_HOME"] = f"{folder}/{rank}"  # what `auto` measures is this run's own
     model, _ = twins(lambda: Layers(WIDTH, DEPTH), DEVICE)
     ddp = DDP(model, process_group=group, bucket_cap_mb=WIDTH * WIDTH * 4 / 2**20)
     handle = tw.compress(ddp, tw.recipe(recipe, density=0.01), timeout=TIMEOUT)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     delays, data = random.Random(rank), torch.Generator().manual_seed(rank)
+    looks: list[tuple[float, ...]] = []
     for step in range(1, steps + 1):
         x = torch.randn(8, WIDTH, generator=data).to(DEVICE)
         loss = ddp(x).square().mean()
         time.sleep(delays.uniform(0, delay_s))
         loss.backward()
-        if step % EVERY == 0 or step == steps:
+        over = step == steps or (step % CLOCK == 0 and late(group, until))
+        if over or step % EVERY == 0:
             assert identical(model, group, size), f"replicas differ after step {step}"
+            looks.append((*held(), on_card()))
         optimizer.step()
         optimizer.zero_grad()
+        if over:
+            break
     chosen = sorted(set(handle.state_dict()["choice"].values()))
     handle.close()
-    return f", chose {', '.join(chosen)}" if chosen else ""
+    settled, last = looks[len(looks) // 2], looks[-1]
+    grown = last[0] - settled[0] > GROWTH_MIB or last[1] > settled[1] or last[2] > settled[2] + 2
+    assert not grown, f"resident MiB, threads, descriptors, MiB on the card: {looks}"
+    names = ("MiB resident", "threads", "descriptors", "MiB on the card")
+    stays = ", ".join(f"{a:g} to {b:g} {n}" for a, b, n in zip(settled, last, names, strict=True))
+    chose = f", chose {', '.join(chosen)}" if chosen else ""
+    return f"{step} steps, replicas equal, {stays}{chose}"
 
 
-def main() -> int:
+def on_card() -> float:
+    return round(torch.cuda.memory_allocated() / 2**20, 1) if DEVICE == "cuda" else 0.0
+
+
+def late(group: Any, until: float) -> bool:
+    """Whether any rank's clock says so: all must stop at the same step."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()  # two groups of NCCL at once may wait for each other
+    over = torch.tensor([float(time.monotonic() > until)], device=DEVICE)
+    dist.all_reduce(over, group=group)
+    return bool(over.item())
+
+
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m gpu.soak", description=__doc__)
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--recipes", nargs="+", default=RECIPES)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--delay-ms", type=float, default=20.0)
+    parser.add_argument("--budget-s", type=float, default=len(RECIPES) * RUN_S)
     parser.add_argument("--commit", help="where there is no git to ask")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if reason := why_not():
         parser.error(reason)
+    until = time.monotonic() + options.budget_s
     with options.log.open("w") as log, tempfile.TemporaryDirectory() as folder:
         say(
             log,
             f"commit {options.commit or commit()}, {options.ranks} ranks, 0 to "
             f"{options.delay_ms:g} ms of delay a step, {machine()}",
         )
-        failures = [soak(log, recipe, options, folder) for recipe in options.recipes]
+        # One cluster for all, since ranks on a card start slowly; after a failure it starts anew.
+        run_s = min(RUN_S, options.budget_s)
+        with gpu_cluster(options.ranks, run_s, few_channels=False) as cluster:
+            failures = [
+                soak(log, cluster, recipe, options, until, left, folder)
+                for left, recipe in zip(
+                    range(len(options.recipes), 0, -1), options.recipes, strict=True
+                )
+            ]
     return int(any(failures))
 
 
-def soak(log: Any, recipe: str, options: argparse.Namespace, folder: str) -> bool:
-    """Whether it failed. Each recipe gets ranks of its own."""
+def soak(
+    log: TextIO, cluster: Cluster, recipe: str, options: argparse.Namespace, until: float,
+    left: int, folder: str,
+) -> bool:  # fmt: skip
+    """Whether it failed. A rank that hangs writes where, and ends."""
     started = time.monotonic()
-    arguments = recipe, options.steps, options.delay_ms / 1000, f"{folder}/{recipe}"
+    mine = started + (until - started) / left
+    arguments = recipe, options.steps, options.delay_ms / 1000, mine, f"{folder}/{recipe}"
     try:
-        with gpu_cluster(options.ranks, RUN_S, few_channels=False) as cluster:
-            chose = cluster.run(train, options.ranks, *arguments)[0]
+        said = cluster.run(train, options.ranks, *arguments)[0]
     except ClusterError as error:
-        say(log, f"{recipe}: failed after {time.monotonic() - started:.0f} s: {error}")
+        say(log, f"{recipe}: failed after {time.monotonic() - started:.0f} s: {str(error)[:SAID]}")
         return True
-    took = time.monotonic() - started
-    say(log, f"{recipe}: {options.steps} steps in {took:.0f} s, replicas equal{chose}")
+    say(log, f"{recipe}: {said}, in {time.monotonic() - started:.0f} s")
     return False
 
 

@@ -6,7 +6,7 @@ Real processes over the loopback, and in namespaces where links break. After eve
 of whoever raised an error must be that before the step, bit for bit; those who went through a step
 have the same update; nobody waits much longer than the timeout, and no process is left. Ends with a
 table, and with 1 if any of it did not hold. `--flat 100000` instead takes so many small steps and
-prints what grew meanwhile.
+prints what grew meanwhile; `--gpu`, with the options of `gpu.soak`, is for ranks over NCCL.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from support.contracts import broken
 from support.contracts.cases import Case, Layer, digest, everything, state_digest
 from thinwire.lab import Lab, unavailable
 from thinwire.lab.ranks import WorkerError
+from thinwire.results.origin import commit
 
 LAYERS = (Layer((900,)), Layer((30, 20), "bfloat16", "transposed"), Layer((40,)))
 TIMEOUT = timedelta(seconds=6)
@@ -163,25 +164,27 @@ def alive(pid: int) -> bool:
     return status.exists() and "State:\tZ" not in status.read_text()
 
 
-def flat(group: Any, rank: int, size: int, steps: int) -> None:
+def flat(group: Any, rank: int, size: int, recipe: str, steps: int) -> None:
     """Many small steps; what the process has at each tenth of them, as a row of a table."""
-    sync = tw.Synchronizer("ok-topk(0.05)", group, timeout=TIMEOUT)
+    sync = tw.Synchronizer(recipe, group, timeout=timedelta(seconds=60))  # a busy machine
     grads = {"a": torch.randn(1500), "b": torch.randn(40)}
     tenth = max(1, steps // 10)
     for step in range(1, steps + 1):
         sync.average_all({name: grad.clone() for name, grad in grads.items()})
         if rank == 0 and (step == tenth // 10 or step % tenth == 0):
             gc.collect()
-            resident = int(Path("/proc/self/statm").read_text().split()[1]) / 256
-            descriptors = len(list(Path("/proc/self/fd").iterdir()))
-            found = (
-                f"{resident:.1f}",
-                threading.active_count(),
-                descriptors,
-                len(gc.get_objects()),
+            print(
+                f"| {step:,} | {' | '.join(map(str, held()))} | {len(gc.get_objects()):,} |",
+                flush=True,
             )
-            print(f"| {step:,} | {' | '.join(map(str, found))} |", flush=True)
     sync.close()
+
+
+def held() -> tuple[float, int, int]:
+    """This process's resident memory in MiB, its threads, Python's and others, its descriptors."""
+    here = Path("/proc/self")
+    resident = int((here / "statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+    return round(resident, 1), *(sum(1 for _ in (here / n).iterdir()) for n in ("task", "fd"))
 
 
 def repeat(action: Callable[[], None], minutes: float) -> None:
@@ -191,19 +194,25 @@ def repeat(action: Callable[[], None], minutes: float) -> None:
 
 
 def main() -> int:
+    if "--gpu" in sys.argv:
+        from gpu import soak as on_gpus  # whose ranks import this module
+
+        return on_gpus.main([word for word in sys.argv[1:] if word != "--gpu"])
     parser = argparse.ArgumentParser(prog="python -m support.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--flat", type=int, help="so many small steps, and no faults")
+    parser.add_argument("--recipe", default="ok-topk(0.05)", help="what takes the small steps")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # and end the workers
     if given.flat:
+        print(f"commit {commit()}, {given.recipe}, 2 ranks, {given.flat:,} steps\n", flush=True)
         print("| steps | resident, MiB | threads | descriptors | Python objects |", flush=True)
         print("|---|---|---|---|---|", flush=True)
         with Cluster(2, run_s=2 * 3600) as cluster:
-            cluster.run(flat, 2, given.flat)
+            cluster.run(flat, 2, given.recipe, given.flat)
         return 0
-    print(f"seed {given.seed}, {given.minutes:g} minutes", flush=True)
+    print(f"commit {commit()}, seed {given.seed}, {given.minutes:g} minutes\n", flush=True)
     soak = Soak(given.seed)
     try:
         repeat(soak.round, given.minutes)
