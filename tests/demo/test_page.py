@@ -85,7 +85,9 @@ def test_the_loopback_is_called_by_its_name() -> None:
     assert "No run has ended yet" in demo_page(ResultFile(None), Settings())
 
 
-def test_a_phone_shows_all_of_it_and_only_tables_scroll(html: str, tmp_path: Path) -> None:
+def test_in_a_browser_it_fits_a_phone_and_its_table_can_be_filtered(
+    html: str, tmp_path: Path
+) -> None:
     (tmp_path / "page.html").write_text(html)
     with chromium() as browser:
         page = browser.new_page(viewport={"width": PHONE, "height": 700})
@@ -93,3 +95,7 @@ def test_a_phone_shows_all_of_it_and_only_tables_scroll(html: str, tmp_path: Pat
         page.add_style_tag(content=".summary { min-width: 600px; }")  # a recipe with a long name
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
         assert page.locator(".scroll").first.evaluate("e => e.scrollWidth > e.clientWidth")
+        page.fill("input", "topk 0.1")
+        assert page.inner_text("output") == "1 of 3 rows"
+        faded = page.locator(".line.off").all()
+        assert {line.get_attribute("data-recipe") for line in faded} == {"torch-dense", "sign<sgd>"}

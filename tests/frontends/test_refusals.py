@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import thinwire as tw
+from thinwire.engine.given import no_gradient
 
 
 def ddp_of(group):
@@ -89,6 +90,17 @@ def test_gradients_that_are_none_or_sharded(cluster):
 
 def test_other_wrappers_are_told_before_groups_are_made(cluster):
     assert cluster.run(other_wrappers, 2) == [0, 0]
+
+
+def test_an_optimizer_is_no_model():
+    with pytest.raises(TypeError, match=r"compress\(\) takes .* model first, not SGD"):
+        tw.compress(torch.optim.SGD([torch.ones(1)], 0.1), "topk")
+
+
+def test_gradients_on_the_cpu_are_none_for_nccl():
+    says = no_gradient("w", torch.ones(3), "nccl")
+    assert "move the model to its GPU" in says and 'init_process_group("gloo")' in says
+    assert not no_gradient("w", torch.ones(3), "gloo")
 
 
 def test_a_plain_model_is_told_of_wrap():

@@ -10,7 +10,7 @@ import pytest
 from support.extras import CLI, needs
 from thinwire.errors import ThinwireError
 from thinwire.plan.models import Model
-from thinwire.plan.observe import Observed, observe
+from thinwire.plan.observe import Observed, Watcher, observe
 
 SCRIPT = """
 import sys
@@ -44,12 +44,13 @@ def test_some_steps_of_it_are_looked_at_as_they_are(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "the end" not in done.stdout
-    assert "train.py as it is: a step takes" in done.stdout
+    assert "train.py as it is: a step takes" in done.stdout and "By itself it takes" in done.stdout
     assert "Yes: bf16 takes" in done.stdout
     assert 'thinwire.compress(ddp, "bf16")' in done.stdout
     *steps, summary = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert steps[0]["n"] == 200 * 100 + 100 and steps[0]["workers"] == 2
     assert summary["answer"] == "yes" and "waited for" in summary["observed"]
+    assert [tier["recipe"] for tier in summary["gain_by_quality"]] == ["dense", "bf16", "bf16"]
 
 
 def test_a_script_that_gives_nothing_to_look_at_is_told(tmp_path: Path) -> None:
@@ -65,6 +66,22 @@ def test_what_was_seen_in_words() -> None:
     import torch
 
     model = Model("train.py", {"weight": (2, 2)}, compute=0.04)
-    seen = Observed(model, 0.1, 4, torch.device("cpu"))
+    seen = Observed(model, 0.1, 4, torch.device("cpu"), exchange=0.08)
     assert seen.waited == pytest.approx(0.06)
     assert "a step takes 100 ms, of which 40 ms are compute" in str(seen) and "60%" in str(seen)
+    assert "By itself it takes 80 ms: 25% of it hides" in str(seen)
+
+
+def test_a_hook_that_the_script_has_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+    from torch.nn.parallel import DistributedDataParallel
+
+    from thinwire.frontends.ddp import DDPHandle
+
+    monkeypatch.setattr(DistributedDataParallel, "register_comm_hook", lambda *given: None)
+    ddp = DistributedDataParallel.__new__(DistributedDataParallel)
+    for hook, name in ((bf16_compress_hook, "bf16_compress_hook"), (DDPHandle._hook, "thinwire")):
+        watcher = Watcher("train.py", 30, lambda observed: None)
+        with watcher.watching():
+            ddp.register_comm_hook(None, hook)
+        assert watcher.hook == name

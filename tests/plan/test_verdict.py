@@ -8,7 +8,7 @@ from thinwire.cost.network import Link, Network
 from thinwire.cost.predict import Prediction
 from thinwire.plan.models import find_model
 from thinwire.plan.steps import predictions
-from thinwire.plan.verdict import WORTH, diagnose, link_below
+from thinwire.plan.verdict import WORTH, diagnose, link_below, tiers
 
 RECIPES = {name: tw.recipe(name) for name in ("dense", "int8", "topk")}
 COMPUTE = 0.1
@@ -28,6 +28,14 @@ def test_yes_is_said_of_what_keeps_the_loss_and_the_price_of_more_is_named() -> 
     assert "within one deviation" in verdict.text
     assert "topk takes 200 ms, and ends behind" in verdict.text
     assert verdict.best == {"exact": "dense", "near": "int8", "fast": "topk"}
+
+
+def test_each_tier_has_an_interval_and_dense_none() -> None:
+    steps = of(topk=0.2, int8=0.5, dense=1.0)
+    exact, near, fast = tiers(steps, diagnose(steps, RECIPES, COMPUTE))
+    assert (exact["recipe"], exact["gain_low"], exact["gain_high"]) == ("dense", 1, 1)
+    assert near["gain"] == 2 and fast["recipe"] == "topk"
+    assert (near["gain_low"], near["gain_high"]) == (0.9 / 0.6, 1.1 / 0.4)
 
 
 def test_what_is_no_faster_than_what_keeps_the_loss_is_not_named() -> None:

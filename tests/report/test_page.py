@@ -60,6 +60,15 @@ def test_the_text_filter_hides_rows_and_fades_their_lines(page: Any) -> None:
     assert page.locator("#sync .off").count() == 0
 
 
+def test_with_the_keyboard_alone_rows_are_filtered(page: Any) -> None:
+    page.locator("#sync figure button").last.focus()
+    page.keyboard.press("Tab")
+    page.keyboard.type("gtopk gbit")
+    assert page.inner_text("#sync output") == "1 of 26 rows"
+    page.keyboard.press("Escape")  # as browsers do in a box for a search
+    assert page.inner_text("#sync output") == "26 of 26 rows"
+
+
 def test_choices_filter_by_column_and_add_up(page: Any) -> None:
     page.select_option("#sync select[aria-label=workers]", "8")
     assert page.inner_text("#sync output") == "18 of 26 rows"
@@ -177,7 +186,10 @@ def test_of_thirty_recipes_few_have_a_colour_until_they_are_pointed_at(
 
 
 def test_on_paper_all_rows_are_there_in_light_colours_and_nothing_to_press(page: Any) -> None:
+    page.fill("#sync input", "gtopk")
+    assert page.locator("#sync tbody tr:visible").count() < 26
     page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("#sync tbody tr:visible").count() == 26
     assert page.locator("form:visible, figure button:visible").count() == 0
     assert page.locator("#sync .rows").evaluate("e => e.scrollHeight <= e.clientHeight + 1")
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
+from rich.console import Console
 from typer import Argument, Option
 
-from thinwire.cli.console import plain_console
+from thinwire.auto.quality import Quality
+from thinwire.cli.console import plain_console, show_table
 from thinwire.cli.options import JsonPath, with_option_groups
 from thinwire.cli.parse import split
 from thinwire.cli.plan import show_steps
@@ -32,10 +34,16 @@ from thinwire.plan.models import Model, find_model
 from thinwire.plan.observe import Observed, observe
 from thinwire.plan.profile import read_profile
 from thinwire.plan.steps import predictions, step_rows
-from thinwire.plan.verdict import Verdict, diagnose, link_below
+from thinwire.plan.verdict import Verdict, diagnose, link_below, tiers
 from thinwire.results.file import ResultFile, Row
 
 STEPS = 30  # of a user's script
+TIER_HEADINGS = ("quality", "best recipe", "× dense", "from … to", "final loss")
+LOSS: dict[Quality, str] = {
+    "exact": "dense's",
+    "near": "as near as bf16's",
+    "fast": "behind at equal steps",
+}
 Given = Annotated[
     list[str] | None,
     Argument(help="A known model, or your own, module:function; or after -- a script of yours."),
@@ -86,7 +94,9 @@ def doctor(
         network = cluster.network(Link.of(at, cluster.latency), backend_of(chosen))
         return Calibration(network, device_costs(recipes.values(), chosen, refresh))
 
-    def say(planned: Model, measured: Calibration, where: str, seen: str = "") -> None:
+    def say(
+        planned: Model, measured: Calibration, where: str, seen: Observed | None = None
+    ) -> None:
         if speaks:
             title = f"{planned.name} on {workers} workers: {where} ({measured.network})"
             results = ResultFile(json_path)
@@ -97,7 +107,7 @@ def doctor(
         workers = found.seen.workers
         on = chosen_device(found.seen.device.type)
         where = _where(gbps, True) if gbps else "the network as the profile shows it"
-        say(found.seen.model.taking(compute), given(on, gbps or found.gbps), where, str(found))
+        say(found.seen.model.taking(compute), given(on, gbps or found.gbps), where, found.seen)
         return
     target, *arguments = model or ["resnet50"]
     if target.endswith(".py"):
@@ -107,7 +117,7 @@ def doctor(
         def look(found: Observed) -> None:
             on = found.device
             measured = calibrate_group(case, on) if gbps is None else given(on, gbps)
-            say(found.model.taking(compute), measured, _where(gbps, True), str(found))
+            say(found.model.taking(compute), measured, _where(gbps, True), found)
 
         observe(Path(target), arguments, steps, look)
         return
@@ -143,7 +153,7 @@ def _diagnosed(
     measured: Calibration,
     results: ResultFile,
     title: str,
-    seen: str,
+    seen: Observed | None,
 ) -> None:
     """The table, the verdict, and what to do; also into the results."""
 
@@ -161,7 +171,8 @@ def _diagnosed(
         "best": next(iter(steps)),
         "best_by_quality": verdict.best,
         "pays_below_gbps": below,
-        "observed": seen,
+        "gain_by_quality": tiers(steps, verdict),
+        "observed": str(seen or ""),
     }
     plans = local_plans(planned, workers, measured.network, None) if planned.compute else []
     local = local_verdict(steps, plans) if plans else ""
@@ -169,18 +180,34 @@ def _diagnosed(
     results.add([*rows, summary | measured.to_dict()])
     console = plain_console(PLAIN_WIDTH)
     show_steps(console, title, rows)
-    for line in filter(None, (seen, verdict.text, local, _to_add(verdict))):
+    _show_tiers(console, summary["gain_by_quality"])
+    to_add = _to_add(verdict, seen is not None and seen.hook == "thinwire")
+    for line in filter(None, (str(seen or ""), verdict.text, local, to_add)):
         console.print(line, markup=False)
 
 
-def _to_add(verdict: Verdict) -> str:
-    """The one line, where it is worth one."""
+def _show_tiers(console: Console, rows: list[Row]) -> None:
+    lines = [
+        (
+            row["quality"],
+            row["recipe"],
+            f"{row['gain']:.2f}",
+            f"{row['gain_low']:.2f} … {row['gain_high']:.2f}",
+            LOSS[row["quality"]],
+        )
+        for row in rows
+    ]
+    show_table(console, "what each tier of quality would gain", TIER_HEADINGS, lines)
+
+
+def _to_add(verdict: Verdict, has_one: bool) -> str:
+    """The one line, where it is worth one; or what becomes of the one that is there."""
     if verdict.answer == "no":
-        return ""
+        return "Leave thinwire.compress away here." if has_one else ""
     tier = {"yes": "near", "at a price": "fast"}[verdict.answer]
     named = verdict.best["near" if tier == "near" else "fast"]
     auto = "auto" if tier == "near" else "auto(quality='fast')"
+    where = "Change the one line" if has_one else "Add one line after DistributedDataParallel"
     return (
-        f'Add one line after DistributedDataParallel: thinwire.compress(ddp, "{named}"); or '
-        f'"{auto}", which tries on your own steps.'
+        f'{where}: thinwire.compress(ddp, "{named}"); or "{auto}", which tries on your own steps.'
     )

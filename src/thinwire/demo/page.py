@@ -13,6 +13,7 @@ from thinwire.report.converge import shown
 from thinwire.report.figures.converge import converge_figures
 from thinwire.report.figures.steps import timeline_figures
 from thinwire.report.page import describe, document, figures, section
+from thinwire.report.table import filters
 from thinwire.results.curves import is_run
 from thinwire.results.file import ResultFile, Row
 
@@ -96,6 +97,7 @@ def _table(reached: Outcome) -> str:
         for finish, cells in zip(reached.ranking, reached.lines(), strict=True)
     )
     return (
+        f"{filters(len(reached.finishes))}\n"
         f'<div class="scroll"><table class="summary"><thead><tr>{head}</tr></thead>\n'
         f"<tbody>{body}</tbody></table></div>"
     )

@@ -146,7 +146,8 @@ class BackwardPass:
         """Whether all ranks came with the same tensors, all finite; before anything is sent."""
         step_of = self._sync.roster.step_of
         form = "; ".join(f"{n}: {form_of(g)}, step {step_of(n)}" for n, g in grads.items())
-        refused = [says for name, grad in grads.items() if (says := no_gradient(name, grad))]
+        backend = self._sync.comm.backend
+        refused = list(filter(None, (no_gradient(n, g, backend) for n, g in grads.items())))
         bad_here = [] if refused else list(self._unfit(grads).values())
         self._sent = True  # whoever is interrupted in here leaves the others waiting
         try:

@@ -11,7 +11,7 @@ def form_of(grad: Tensor | None) -> str:
     return "None" if grad is None else f"{tuple(grad.shape)} {grad.dtype} {grad.layout}"
 
 
-def no_gradient(name: str, grad: Tensor | None) -> str:
+def no_gradient(name: str, grad: Tensor | None, backend: str) -> str:
     """Why this cannot be averaged, and what to do; empty where it can."""
     if grad is None:
         return (
@@ -22,6 +22,11 @@ def no_gradient(name: str, grad: Tensor | None) -> str:
         return (
             f"{name!r} is a DTensor: pass grad.to_local() with the group of "
             "ranks that hold the same shard, or the whole model to thinwire.compress()"
+        )
+    if backend == "nccl" and not grad.is_cuda:
+        return (
+            f"{name!r} is on the {grad.device.type} and the group is NCCL's: move the model to its "
+            'GPU, or call init_process_group("gloo")'
         )
     if not grad.is_floating_point():
         return f"{name!r} is {grad.dtype}; gradients must be floating point"

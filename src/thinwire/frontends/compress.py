@@ -77,6 +77,10 @@ def compress(
 
 def ddp_of(model: torch.nn.Module, caller: str) -> DistributedDataParallel:
     """The DDP model that was meant."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(
+            f"{caller}() takes a DistributedDataParallel model first, not {type(model).__name__}"
+        )
     ddp = unwrapped(model)
     if isinstance(ddp, DistributedDataParallel):
         return ddp
@@ -98,8 +102,10 @@ def ddp_of(model: torch.nn.Module, caller: str) -> DistributedDataParallel:
 
 def is_sharded(model: torch.nn.Module) -> bool:
     """Whether `fully_shard` was called on it, or on modules in it."""
-    return "replicate" not in composed_by(model) and any(
-        _is_a(module, "FSDPModule") for module in model.modules()
+    return (
+        isinstance(model, torch.nn.Module)
+        and "replicate" not in composed_by(model)
+        and any(_is_a(module, "FSDPModule") for module in model.modules())
     )
 
 

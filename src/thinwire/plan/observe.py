@@ -1,8 +1,9 @@
 """A user's own training script, run for some steps as it is, and watched from outside.
 
 Its DDP model is noticed when it is made, its steps by a hook that PyTorch has for all optimisers.
-After some steps as they are, some follow without the exchange: what those take is the compute. Then
-the script is ended: what it learnt in between is worth nothing.
+After some steps as they are, some follow without the exchange: what those take is the compute. What
+its gradients take alone is timed last. Then the script is ended: what it learnt in between is worth
+nothing.
 """
 
 import runpy
@@ -24,6 +25,8 @@ from thinwire.plan.models import Model
 
 WARM_UP = 5  # steps in which DDP finds its buckets and everything is compiled
 ALONE = 0.4  # of the others: without the exchange
+BUCKET = 25 << 20  # bytes: DDP's own
+EXCHANGES = 3  # that are timed by themselves
 
 
 class Enough(SystemExit):
@@ -38,6 +41,8 @@ class Observed:
     step: float
     workers: int
     device: torch.device
+    exchange: float | None = None  # by itself; None: not known
+    hook: str = ""  # that the script has given to DDP
 
     @property
     def waited(self) -> float:
@@ -46,18 +51,25 @@ class Observed:
 
     def __str__(self) -> str:
         share = self.waited / self.step if self.step else 0.0
-        return (
+        text = (
             f"{self.model.name} as it is: a step takes {1000 * self.step:.3g} ms, of which "
             f"{1000 * self.model.compute:.3g} ms are compute; the exchange is waited for in "
             f"{share:.0%} of the time."
         )
+        if self.exchange:
+            hidden = max(0.0, 1 - self.waited / self.exchange)
+            took = f"{1000 * self.exchange:.3g} ms"
+            text += f" By itself it takes {took}: {hidden:.0%} of it hides behind the compute."
+        if self.hook:
+            text += f" The script exchanges by {self.hook} already, and these steps were its."
+        return text
 
 
 def observe(
     script: Path, arguments: Sequence[str], steps: int, then: Callable[[Observed], None]
 ) -> None:
     """Run the script until it has made so many steps; `then`, while its ranks are still there."""
-    watcher = _Watcher(script.name, steps, then)
+    watcher = Watcher(script.name, steps, then)
     before = sys.argv
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.parent))  # as Python does for a script
@@ -72,7 +84,7 @@ def observe(
     raise ThinwireError(watcher.too_few())
 
 
-class _Watcher:
+class Watcher:
     """Counts the steps of the optimiser that has the DDP model's parameters."""
 
     def __init__(self, name: str, steps: int, then: Callable[[Observed], None]) -> None:
@@ -80,24 +92,33 @@ class _Watcher:
         self._as_is = WARM_UP + max(1, round((1 - ALONE) * (steps - WARM_UP)))
         self._steps = max(steps, self._as_is + 1)
         self._ddp: DistributedDataParallel | None = None
+        self.hook = ""
         self._made, self._marks = 0, dict[int, float]()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Notice a DDP model, and steps, as long as this lasts."""
         plain = DistributedDataParallel.__init__
+        register = DistributedDataParallel.register_comm_hook
 
         def noticed(ddp: DistributedDataParallel, *args: Any, **settings: Any) -> None:
             plain(ddp, *args, **settings)
             self._ddp = ddp
 
+        def registered(ddp: DistributedDataParallel, state: object, hook: Any) -> None:
+            register(ddp, state, hook)
+            ours = hook.__module__.startswith("thinwire.")
+            self.hook = "thinwire" if ours else hook.__qualname__
+
         DistributedDataParallel.__init__ = noticed  # type: ignore[method-assign, assignment]
+        DistributedDataParallel.register_comm_hook = registered  # type: ignore[method-assign, assignment]
         hook = register_optimizer_step_post_hook(self._after_step)
         try:
             yield
         finally:
             hook.remove()
             DistributedDataParallel.__init__ = plain  # type: ignore[method-assign]
+            DistributedDataParallel.register_comm_hook = register  # type: ignore[method-assign]
 
     def too_few(self) -> str:
         """Why there is nothing to say."""
@@ -124,12 +145,14 @@ class _Watcher:
         begin, middle, end = (self._marks[at] for at in (WARM_UP, self._as_is, self._steps))
         device = next(ddp.parameters()).device
         took = [(middle - begin) / (self._as_is - WARM_UP), (end - middle) / self._alone]
+        took.append(_exchange(ddp))
         slowest = torch.tensor(took, dtype=torch.float64, device=device)
         dist.all_reduce(slowest, dist.ReduceOp.MAX, group=ddp.process_group)
-        step, compute = slowest.tolist()
+        step, compute, exchange = slowest.tolist()
         shapes = {n: tuple(p.shape) for n, p in ddp.module.named_parameters() if p.requires_grad}
         model = Model(self._name, shapes, compute=min(step, compute))
-        return Observed(model, step, dist.get_world_size(ddp.process_group), device)
+        workers = dist.get_world_size(ddp.process_group)
+        return Observed(model, step, workers, device, None if self.hook else exchange, self.hook)
 
     @property
     def _alone(self) -> int:
@@ -139,6 +162,19 @@ class _Watcher:
 def _steps_for(optimizer: torch.optim.Optimizer, ddp: DistributedDataParallel) -> bool:
     first = next(ddp.parameters())
     return any(p is first for group in optimizer.param_groups for p in group["params"])
+
+
+def _exchange(ddp: DistributedDataParallel) -> float:
+    """Seconds that allreduces of all gradients take, bucket by bucket, with nothing beside them."""
+    trained = [parameter for parameter in ddp.parameters() if parameter.requires_grad]
+    left = sum(parameter.numel() for parameter in trained)
+    bucket = trained[0].new_zeros(min(left, BUCKET // trained[0].element_size()))
+    sizes = [min(len(bucket), left - at) for at in range(0, left, len(bucket))]
+    dist.barrier(group=ddp.process_group)
+    begin = _now(bucket.device)
+    for size in sizes * EXCHANGES:
+        dist.all_reduce(bucket[:size], group=ddp.process_group)
+    return (_now(bucket.device) - begin) / EXCHANGES
 
 
 def _now(device: torch.device) -> float:

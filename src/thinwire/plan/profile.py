@@ -32,12 +32,7 @@ class Profile:
     """What was seen; `gbps` is what the exchanges come to, if they were ring allreduces."""
 
     seen: Observed
-    exchange: float  # seconds of a step in which an exchange was under way
     gbps: float
-
-    def __str__(self) -> str:
-        hidden = 1 - self.seen.waited / self.exchange
-        return f"{self.seen} {hidden:.0%} of {1000 * self.exchange:.3g} ms of exchange is hidden."
 
 
 def read_profile(path: Path, model: Model | None) -> Profile:
@@ -62,8 +57,8 @@ def read_profile(path: Path, model: Model | None) -> Profile:
     found = replace(found, compute=max(0.0, step / 1e6 - waited))
     device = torch.device("cuda" if _on_gpu(inside) else "cpu")
     moved = 2 * (workers - 1) / workers * 4 * found.numel
-    seen = Observed(found, step / 1e6, workers, device)
-    return Profile(seen, exchange, 8e-9 * moved / exchange)
+    seen = Observed(found, step / 1e6, workers, device, exchange)
+    return Profile(seen, 8e-9 * moved / exchange)
 
 
 def _load(path: Path) -> dict[str, Any]:

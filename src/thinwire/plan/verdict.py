@@ -9,6 +9,7 @@ from thinwire.cost.network import Network
 from thinwire.cost.predict import Prediction
 from thinwire.format import duration
 from thinwire.pipeline import Pipeline
+from thinwire.results.file import Row
 
 WORTH = 0.95  # of dense's step: a smaller gain is not worth the change
 HIDDEN = 1.05  # of the compute: a dense step that takes no longer than this has its exchange free
@@ -44,6 +45,22 @@ def diagnose(
         text = f"Only at a price: {_gain(steps, best['fast'])} {price}."
         return Verdict("at a price", text + _below(below), best)
     return Verdict("no", f"No: {_why_not(steps, compute)}{_below(below)}", best)
+
+
+def tiers(steps: Steps, verdict: Verdict) -> list[Row]:
+    """What each tier's best recipe would gain over dense, from the least to the most."""
+    dense = steps["dense"]
+    return [
+        {
+            "quality": quality,
+            "recipe": name,
+            "gain": dense.seconds / best.seconds,
+            "gain_low": dense.low / best.high if best is not dense else 1.0,
+            "gain_high": dense.high / best.low if best is not dense else 1.0,
+        }
+        for quality, name in verdict.best.items()
+        if (best := steps[name]).low > 0
+    ]
 
 
 def link_below(

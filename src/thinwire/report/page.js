@@ -74,12 +74,13 @@ for (const head of all('.found th, .summary th')) {
   });
 }
 
-// A filter hides rows of its table, and fades in the section's figures what has no row left.
+// A filter hides rows of its table, and fades what has no row left: in the figures of its section,
+// in those of the page where it has none.
 const applyFilter = form => {
   const section = form.closest('section');
   const words = form.querySelector('input').value.toLowerCase().split(/\s+/).filter(Boolean);
   const choices = all('select', form).filter(select => select.selectedIndex > 0);
-  const rows = all('.found tbody tr', section);
+  const rows = all('tbody tr', section);
   const shown = new Set();
   let count = 0;
   for (const row of rows) {
@@ -91,7 +92,8 @@ const applyFilter = form => {
   }
   const known = new Set(rows.map(row => row.dataset.recipe));
   form.querySelector('output').textContent = `${count} of ${rows.length} rows`;
-  for (const e of all('.chart [data-recipe]', section))
+  const figures = section.querySelector('.chart') ? section : document;
+  for (const e of all('.chart [data-recipe]', figures))
     e.classList.toggle('off', known.has(e.dataset.recipe) && !shown.has(e.dataset.recipe));
 };
 for (const form of all('.filters')) {

@@ -15,7 +15,8 @@ from thinwire.results.file import Row
 TITLE = "thinwire: results"
 HOW_TO_READ = (
     "Point at a line, a bar or its name to see it alone, also with Tab and the arrow keys; tap or "
-    "Enter keeps it. Lines in grey have their colour then. A heading sorts its table."
+    "Enter keeps it. Lines in grey have their colour then. A heading sorts its table, words in its "
+    "box filter it; on paper all rows are there."
 )
 SAVE = "".join(
     f'<button type="button" data-save="{form}" title="Save this figure">{form.upper()}</button>'

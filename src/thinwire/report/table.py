@@ -32,14 +32,23 @@ def table(kind: Kind, rows: Sequence[Row]) -> str:
         for row, cells in zip(flat, texts, strict=True)
     )
     return (
-        f"{_filters(columns, texts)}\n"
+        f"{filters(len(rows), _choices(columns, texts))}\n"
         '<div class="scroll rows" tabindex="0"><table class="found">'
         f"<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
     )
 
 
-def _filters(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> str:
-    choices = "".join(
+def filters(rows: int, choices: str = "") -> str:
+    """A box for words that the rows of a section's table must have, and other choices."""
+    return (
+        '<form class="filters needs-script"><input type="search" placeholder="Filter rows" '
+        f'aria-label="Filter rows">{choices}'
+        f"<output>{rows} of {rows} rows</output></form>"
+    )
+
+
+def _choices(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> str:
+    return "".join(
         f'<select data-column="{position}" aria-label="{column}">'
         f'<option value="">{column}: all</option>'
         + "".join(f'<option value="{escape(v)}">{escape(v or "none")}</option>' for v in values)
@@ -47,11 +56,6 @@ def _filters(columns: Sequence[str], texts: Sequence[Sequence[str]]) -> str:
         for position, column in enumerate(columns)
         if column in CHOICES
         and len(values := list(dict.fromkeys(cells[position] for cells in texts))) > 1
-    )
-    return (
-        '<form class="filters needs-script"><input type="search" placeholder="Filter rows" '
-        f'aria-label="Filter rows">{choices}'
-        f"<output>{len(texts)} of {len(texts)} rows</output></form>"
     )
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.distributed import distributed_c10d as c10d
@@ -16,6 +17,7 @@ from support.contracts import laws
 from support.contracts.cases import DTYPES, Case, digest, state_digest
 from support.contracts.laws import Step
 from thinwire.comm import GroupCommunicator
+from thinwire.engine import synchronizer
 from thinwire.types import ExchangeContext, Sparse, TensorSpec, accumulator
 
 TIMEOUT = timedelta(seconds=45)  # on a cold cache a rank compiles for ten or more
@@ -268,13 +270,16 @@ def samples(
     return true_mean.tolist(), drawn.mean(0).tolist(), drawn.var(0).tolist(), error
 
 
+FROM_THE_START = ("recipe", "density", "seed", "version")
+
+
 def disagree(group: Any, rank: int, size: int, case: Case, about: str) -> tuple[str, bool, str]:
     """The last rank comes with something else: what was raised, whether anything was sent, and
     the update of an ordinary step afterwards."""
     odd = rank == size - 1
     grads = case.gradients(0, rank, size)
     first = case.names()[0]
-    sync = None if about in ("recipe", "density", "seed") else open_sync(case, group)
+    sync = None if about in FROM_THE_START else open_sync(case, group)
     raised, later = "", ""
     with recorded() as wire:
         silence = wire.hexdigest()
@@ -285,6 +290,9 @@ def disagree(group: Any, rank: int, size: int, case: Case, about: str) -> tuple[
                 tw.Synchronizer(f"topk({0.2 if odd else 0.1})", group, timeout=TIMEOUT)
             elif about == "seed":
                 tw.Synchronizer(case.pipeline(), group, seed=int(odd), timeout=TIMEOUT)
+            elif about == "version":
+                with patch.object(synchronizer, "VERSION", f"0.{int(odd)}"):
+                    tw.Synchronizer(case.pipeline(), group, timeout=TIMEOUT)
             else:
                 if about == "shape" and odd:  # as many elements, otherwise arranged
                     grads[first] = grads[first].reshape(-1)
