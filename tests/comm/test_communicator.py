@@ -1,7 +1,9 @@
 """The communicator: what Gloo can and cannot do is known there alone.
 
-Covers comm/communicator.py, comm/groups.py, comm/messages.py and comm/waits.py.
+Covers comm/communicator.py, comm/groups.py, comm/lanes.py, comm/messages.py and comm/waits.py.
 """
+
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from support.cluster import Cluster
 from support.collective import ranks
 from thinwire.comm import GroupCommunicator
+from thinwire.comm.lanes import Lanes
 from thinwire.comm.messages import EAGER, ring_bytes, rounds
 from thinwire.errors import DisagreementError, ExchangeError
 
@@ -124,15 +127,21 @@ def test_two_groups_side_by_side(cluster):
 
 
 def test_groups_are_destroyed_in_the_same_order_on_all_ranks(monkeypatch):
-    """Payloads first, then numbers; with Gloo both go over one group, which is destroyed once."""
+    """Payloads first, lane by lane, then numbers; with Gloo both go over one group."""
     destroyed = []
-    monkeypatch.setattr("thinwire.comm.communicator.let_go", destroyed.append)
-    for payload, meta in [("payload", "meta"), ("meta", "payload"), ("both", "both")]:
+    for module in ("communicator", "lanes"):
+        monkeypatch.setattr(f"thinwire.comm.{module}.let_go", destroyed.append)
+    for made in (["first", "second"], []):
         comm = GroupCommunicator()
-        comm._payload_group, comm._meta_group = payload, meta
+        comm._meta_group = "numbers"
+        if made:
+            comm._lanes = Lanes(partial(next, iter(made)))
+            with comm.lane(1):
+                assert comm._payload_group == "second"
+        assert comm._payload_group == (made or ["numbers"])[0]
         comm.close()
         comm.close()  # nothing is left
-    assert destroyed == ["payload", "meta", "meta", "payload", "both"]
+    assert destroyed == ["first", "second", "numbers", "numbers"]
 
 
 def test_a_payload_longer_than_what_goes_ahead_takes_two_rounds():

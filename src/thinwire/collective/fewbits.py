@@ -47,6 +47,7 @@ class FewBits(Collective):
     keeps_back = True
     whole_is_steady = True
     adds_lazily = True
+    in_two_rounds = True
 
     def __post_init__(self) -> None:
         check_choice("bits", self.bits, BITS)

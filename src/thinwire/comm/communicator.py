@@ -17,6 +17,7 @@ Bytes are counted as handed to the backend. For an allreduce that is the ring's 
 
 import weakref
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import partial
 
@@ -25,7 +26,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 
-from thinwire.comm.groups import abort, group_at, hang_up, let_go, own_group, timeout_of
+from thinwire.comm.groups import group_at, hang_up, let_go, own_group, timeout_of
+from thinwire.comm.lanes import Lanes
 from thinwire.comm.messages import (
     LENGTH,
     Traffic,
@@ -60,7 +62,7 @@ class GroupCommunicator(Waits):
         """`members`: the ranks of `group` that belong; all by default. Each of them must call."""
         super().__init__()
         self.traffic = traffic or Traffic()
-        self._payload_group: dist.ProcessGroup | None = None
+        self._lanes: Lanes | None = None  # of a backend that cannot do both
         self._meta_group: dist.ProcessGroup | None = None
         if not dist.is_initialized():
             return
@@ -75,12 +77,11 @@ class GroupCommunicator(Waits):
         self.timeout = timeout or timeout_of(group)
         with self.named("set-up"):
             self._meta_group = own_group(ranks, self.rank, "gloo", self.timeout)
-            self._payload_group = (
-                self._meta_group
-                if self.backend == "gloo"
-                else own_group(ranks, self.rank, self.backend, self.timeout)
-            )
-        if self.backend == "gloo":  # NCCL's groups end with the process, or by `close`
+            if self.backend != "gloo":
+                self._lanes = Lanes(
+                    partial(own_group, ranks, self.rank, self.backend, self.timeout)
+                )
+        if self._lanes is None:  # NCCL's groups end with the process, or by `close`
             weakref.finalize(self, let_go, self._meta_group).atexit = False
         else:
             self._watch = Watch(self.timeout.total_seconds(), self.abort)
@@ -103,9 +104,17 @@ class GroupCommunicator(Waits):
         if size > 1:
             with comm.named("set-up"):
                 group = group_at(store, name, rank, size, timeout)
-            comm._meta_group = comm._payload_group = group
+            comm._meta_group = group
             weakref.finalize(comm, let_go, group).atexit = False
         return comm
+
+    @property
+    def _payload_group(self) -> dist.ProcessGroup | None:
+        return self._meta_group if self._lanes is None else self._lanes.now
+
+    def lane(self, number: int) -> AbstractContextManager[None]:
+        """Exchange beside what other lanes have under way, where the backend queues exchanges."""
+        return nullcontext() if self._lanes is None else self._lanes.lane(number)
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         self.start_all_reduce(tensor).wait()
@@ -259,8 +268,8 @@ class GroupCommunicator(Waits):
 
     def abort(self) -> None:
         """Give up what is under way on the devices; nothing can be exchanged any more."""
-        if self._payload_group is not None and self.backend != "gloo":
-            abort(self._payload_group)
+        if self._lanes is not None:
+            self._lanes.abort()
 
     def give_up(self, why: str) -> None:
         """As said there; and those who wait for this rank hear of it now, not at their timeout."""
@@ -275,10 +284,11 @@ class GroupCommunicator(Waits):
         self._given_up = self._given_up or "it was closed"
         if self._watch is not None:
             self._watch.close()
-        for group in dict.fromkeys((self._payload_group, self._meta_group)):
-            if group is not None:
-                let_go(group)
-        self._payload_group = self._meta_group = None
+        if self._lanes is not None:
+            self._lanes.let_go()
+        if self._meta_group is not None:
+            let_go(self._meta_group)
+        self._lanes = self._meta_group = None
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """Every rank's 1-D tensor, on the host: texts and states. Rare, so padded to one length."""

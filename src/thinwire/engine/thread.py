@@ -12,7 +12,7 @@ import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_HIGHEST = -1  # a stream's priority: others wait for what we exchange
+HIGHEST = -1  # a stream's priority: others wait for what we exchange
 
 
 class OrderedWorker:
@@ -30,7 +30,7 @@ class OrderedWorker:
         if device.type != "cuda":
             return self._thread.submit(job, *args, **kwargs)
         if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device, _HIGHEST)
+            self._streams[device] = torch.cuda.Stream(device, HIGHEST)
         stream = self._streams[device]
         ready = torch.cuda.current_stream(device).record_event()
 
