@@ -136,7 +136,7 @@ bench-converge: setup
 
 # The GPU's part, with the Python that has CUDA: make bench-gpu PYTHON=python3. What it wrote is drawn where there is
 # matplotlib: thinwire report docs/results/train-gpu.json --sheet docs/results/train-gpu.png \
-#   --page README.md --page docs/results/index.md
+#   --page docs/results/index.md
 GPU := PYTHONPATH=src $(PYTHON) -m thinwire.cli.app bench
 bench-gpu:
 	$(GPU) train --device cuda --models gpt2,resnet50 --rates 1gbit,10gbit,25gbit,100gbit --workers 4 \

@@ -10,12 +10,12 @@ pytest.importorskip("rich")
 from rich.console import Console
 
 from thinwire.bench.timing import Quiet, Watcher
-from thinwire.cli.console import Bar, carry_out, plain_console, show_table, watch
+from thinwire.cli.console import Bar, Bars, carry_out, plain_console, show_table, watch
 from thinwire.errors import ThinwireError
 
 
 def terminal() -> Console:
-    return Console(file=io.StringIO(), force_terminal=True, width=160)
+    return Console(file=io.StringIO(), force_terminal=True, width=160, height=25)
 
 
 def test_a_pipe_is_wide_enough_for_tables_and_has_no_colours() -> None:
@@ -39,6 +39,14 @@ def test_on_a_terminal_the_bar_says_what_and_how_far() -> None:
     written = console.file.getvalue()  # type: ignore[attr-defined]
     assert "topk × 4  loss 2.5" in written
     assert "3/4" in written
+
+
+def test_a_bar_for_each_where_they_fit_and_one_for_all_where_not() -> None:
+    names = [f"recipe {i}" for i in range(30)]
+    _, few = watch(terminal(), 4, names[:3])
+    progress, many = watch(terminal(), 4, names)
+    assert isinstance(few, Bars) and isinstance(many, Bar)
+    assert [task.total for task in progress.tasks] == [120]  # type: ignore[attr-defined]
 
 
 def test_a_table_has_names_left_and_numbers_right() -> None:

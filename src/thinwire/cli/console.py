@@ -73,10 +73,10 @@ def plain_console(width: int = PLAIN_WIDTH) -> Console:
 def watch(
     console: Console, steps: int, names: Sequence[str] = ()
 ) -> tuple[AbstractContextManager[object], Watcher]:
-    """A context to show progress in, and whom to tell; with names a bar for each."""
+    """A context to show progress in, and whom to tell; with names a bar for each that fits."""
     if not console.is_terminal:
         return nullcontext(), Quiet()
-    if names:
+    if 0 < len(names) < console.height:
         each = (
             *(
                 TextColumn("{task.description:44}"),
@@ -92,7 +92,7 @@ def watch(
         *(TextColumn("steps,"), TimeRemainingColumn(compact=True), TextColumn("left")),
     )
     progress = Progress(*columns, console=console, transient=True)
-    return progress, Bar(progress, steps)
+    return progress, Bar(progress, steps * max(1, len(names)))
 
 
 def carry_out(

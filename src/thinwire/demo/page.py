@@ -23,7 +23,7 @@ LOOPBACK = (
     "system allows no shaped links: the seconds show what compression costs, not what it gains."
 )
 NEXT = (
-    ("Is it worth it for my model and cluster?", "thinwire doctor resnet50 --gbps 1"),
+    ("Is it worth it for my script? 30 steps of it, as it is", "thinwire doctor -- train.py"),
     ("The one line in my script", 'handle = thinwire.compress(ddp_model, "auto")'),
     ("Every recipe, beside each other", "thinwire demo --all"),
     (

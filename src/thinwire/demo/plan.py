@@ -13,6 +13,7 @@ from thinwire.bench.train.hooks import DDP_PEERS
 from thinwire.workloads.lessons import LESSONS
 
 SHOWN = (BASELINE, "torch-bf16", "torch-powersgd-4", "int4", "powersgd", "topk")
+NOT_SHOWN = ("auto", "dense")  # a trial takes longer than a run; the baseline is dense
 LOOKS = 25  # at the held-out part: the points of a curve
 DENSITY = 0.01
 
@@ -54,7 +55,7 @@ class Settings:
         """The baseline comes first: the others refer to it."""
         chosen: Sequence[str] = self.recipes or SHOWN
         if self.everything:
-            chosen = [*DDP_PEERS, *(name for name in tw.recipes() if name != "auto")]
+            chosen = [*DDP_PEERS, *(name for name in tw.recipes() if name not in NOT_SHOWN)]
         return list(dict.fromkeys([BASELINE, *chosen]))
 
     def learning(self) -> Learning:
