@@ -35,6 +35,7 @@ from thinwire.comm.messages import (
     announced,
     begin,
     eager_bytes,
+    for_backend,
     framed,
     ring_bytes,
     rounds,
@@ -230,7 +231,7 @@ class GroupCommunicator(Waits):
         phase: str = "exchange",
     ) -> Transfer:
         """Hand everything to the backend. Empty tensors are not sent: both sides know the sizes."""
-        buffers = {r: self._stage(t) for r, t in self._rotated(incoming) if t.numel()}
+        buffers = {r: for_backend(t, self.backend) for r, t in self._rotated(incoming) if t.numel()}
         operations = [
             dist.P2POp(dist.irecv, b, group=group, group_peer=r) for r, b in buffers.items()
         ]
@@ -238,7 +239,7 @@ class GroupCommunicator(Waits):
         for r, tensor in self._rotated(outgoing):
             if tensor.numel():
                 if id(tensor) not in staged:
-                    staged[id(tensor)] = self._stage(tensor, filled=True)
+                    staged[id(tensor)] = for_backend(tensor, self.backend, filled=True)
                 payload = staged[id(tensor)]
                 operations.append(dist.P2POp(dist.isend, payload, group=group, group_peer=r))
         with self.named(phase) as waiting:
@@ -306,15 +307,6 @@ class GroupCommunicator(Waits):
 
     def _others(self) -> list[int]:
         return [r for r in range(self.size) if r != self.rank]
-
-    def _stage(self, tensor: Tensor, filled: bool = False) -> Tensor:
-        """Pinned host memory in place of CUDA memory, where Gloo is the backend."""
-        if self.backend != "gloo" or not tensor.is_cuda:
-            return tensor
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        if filled:
-            host.copy_(tensor)  # blocking: Gloo reads the bytes at once
-        return host
 
     def _rotated(self, peers: Mapping[int, Tensor]) -> list[tuple[int, Tensor]]:
         """Each rank starts with its right neighbour, so that no receiver is everyone's first."""

@@ -71,6 +71,16 @@ class Traffic:
         return Traffic(self.sent - before.sent, self.received - before.received)
 
 
+def for_backend(tensor: Tensor, backend: str, filled: bool = False) -> Tensor:
+    """Pinned host memory in place of CUDA memory, where Gloo is the backend."""
+    if backend != "gloo" or not tensor.is_cuda:
+        return tensor
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    if filled:
+        host.copy_(tensor)  # blocking: Gloo reads the bytes at once
+    return host
+
+
 @dataclass(slots=True)
 class Waiting:
     """For whom a rank waits; None: for any of the others."""
