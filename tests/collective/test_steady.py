@@ -57,6 +57,8 @@ def run_steps(group, rank, size, name, bad_rank=None):
         )  # fmt: skip
         s = sparsifier.select(residual, state, ctx)
         assert isinstance(s, Sparse)
+        if not collective.takes_any_order(codec, NUMEL):
+            s = s.sorted()
         if bad_rank == comm.rank:
             s = replace(s, values=s.values.clone())
             s.values[0] = torch.nan

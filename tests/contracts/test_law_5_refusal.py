@@ -22,7 +22,7 @@ from thinwire.codec.value import RawValue
 from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.checksum import checksum
-from thinwire.types import Sparse, ValueCodec
+from thinwire.types import PADDING, Sparse, ValueCodec
 
 
 def as_wire(data: bytes) -> Tensor:
@@ -200,6 +200,25 @@ def test_another_steps_and_another_tensors_payload_are_refused(name: str) -> Non
             with pytest.raises(WireFormatError, match="of another step or tensor"):
                 pair.decode_rows(wires, like, now)
             pair.decode_rows(wires, like, other)
+
+
+@pytest.mark.parametrize("rows", [50, 2**16, 2**17, 2**31 + 5])
+def test_slots_with_padding_come_back_or_are_refused(rows: int) -> None:
+    """Raw indices in any order; of 2^16 rows sorted, since the last has the bits of padding."""
+    pair, indices = PAIRS["raw+raw"], torch.tensor([7, PADDING, rows - 1, 3, PADDING])
+    s = Sparse(indices, torch.tensor([1.0, 0, 2, 3, 0]), rows, ordered=False, padded=True)
+    wire = pair.encode(s, context())
+    out = pair.decode(wire, context())
+    assert isinstance(out, Sparse)
+    found = dict(zip(out.indices.tolist(), out.values.tolist(), strict=True))
+    assert found == {7: 1.0, rows - 1: 2.0, 3: 3.0}
+    like = s if pair.takes_any_order(rows) else s.sorted()
+    read, values = pair.decode_rows(wire[None], like, context())
+    assert torch.equal(read[0], like.indices) and torch.equal(values[0], like.values)
+    if like is s:
+        twice = replace(s, indices=torch.tensor([7, PADDING, 7, 3, PADDING]))
+        with pytest.raises(WireFormatError, match="distinct"):
+            pair.decode(pair.encode(twice, context()), context())
 
 
 def test_resealing_the_truth_changes_nothing() -> None:

@@ -14,7 +14,7 @@ from support.implementations import Case, awkward_cases, bits, cases, normal
 from thinwire.errors import RecipeError
 from thinwire.kernels._numba import in_range, mix, offset_of
 from thinwire.kernels.addend import Addend
-from thinwire.kernels.hash_select import hash_list, hash_select
+from thinwire.kernels.hash_select import hash_list, hash_select, hash_slots
 from thinwire.rng import hash_to_range
 from thinwire.types import PADDING
 
@@ -63,6 +63,21 @@ def test_any_number_of_slots_and_any_seed(case: Case, slots: int, seed: int) -> 
 def test_any_number_of_elements(case: Case, numel: int) -> None:
     x = normal(numel)
     check(case.run(hash_select, x, torch.tensor(0.5), 20, 9), x, winners(x, 0.5, 20, 9))
+
+
+@everywhere
+def test_slots_as_they_are(case: Case) -> None:
+    """Momentum is added in the same pass; what is in no slot is padding."""
+    x, grad, velocity = normal(5003), normal(5003, seed=1), normal(5003, seed=2)
+    sums = x + (velocity * 0.9 + grad)
+    there = [case.place(t.clone()) for t in (x, grad, velocity)]
+    addend = Addend(there[1], there[2], 0.9)
+    indices, values = case.run(hash_slots, there[0], torch.tensor(2.0), 300, 4, addend)
+    won = winners(sums, 2.0, 300, 4)
+    assert indices.tolist() == [PADDING if i < 0 else i for i in won] and -1 in won
+    assert bits(values) == bits(torch.cat((sums, sums.new_zeros(1)))[won])
+    assert bits(there[0]) == bits(sums)
+    assert bits(there[2]) == bits(velocity * 0.9 + grad)
 
 
 @everywhere

@@ -1,13 +1,17 @@
 """DRAGONN's hash selection."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from support.sparsify import DEVICES, at, draw, left_out, select
 from thinwire.errors import RecipeError
+from thinwire.kernels.lazy_sum import LazySum
+from thinwire.rng import hash_to_range
 from thinwire.sparsify import HashedSlots
+from thinwire.types import PADDING, State, TensorSpec
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -50,3 +54,63 @@ def test_other_steps_let_other_elements_collide() -> None:
 def test_unreasonable_slots_are_refused(slots: float) -> None:
     with pytest.raises(RecipeError, match=f"slots={slots}"):
         HashedSlots(0.01, slots)
+
+
+def as_on_a_gpu(rows: int | None = None) -> State:
+    """The state of a unit, or of one of so many tensors."""
+    state = HashedSlots().init(TensorSpec("x", 1, torch.float32, torch.device("cpu")))
+    return state if rows is None else {key: torch.stack([v] * rows) for key, v in state.items()}
+
+
+def test_slots_are_sent_as_they_are_where_steps_are_steady() -> None:
+    x, ctx = draw("laplace", 50_000), replace(at(0), steady=True)
+    chosen = HashedSlots(0.01).select_from(LazySum(x), as_on_a_gpu(), ctx)
+    assert chosen.count == 500 and chosen.padded and not chosen.ordered
+    there = chosen.indices != PADDING
+    slots = hash_to_range(chosen.indices[there], 500, ctx.stream("hashed", shared=False))
+    assert torch.equal(slots, there.nonzero().flatten())
+    assert torch.equal(chosen.values[there], x[chosen.indices[there]])
+    assert not chosen.values[~there].any()
+
+
+@pytest.mark.parametrize("rows", [None, 3])
+def test_a_threshold_serves_some_steps(rows: int | None) -> None:
+    """The longer, the later: 0, 1, 2, 3, 4, 6, 9 …, in the end every 16th; and for its k alone."""
+    sparsifier, state, x = HashedSlots(0.01), as_on_a_gpu(rows), draw("normal", 20_000)
+
+    def sampled_at(step: int, density: float | None = None) -> int:
+        ctx = replace(at(step), steady=True, density=density)
+        sparsifier.select_from(LazySum(x), state, ctx)
+        steps = state["sampled"].view(-1, 2)[:, 0].tolist()
+        assert len(set(steps)) == 1 and state["threshold"].shape == (
+            () if rows is None else (rows,)
+        )
+        return int(steps[0])
+
+    took = dict.fromkeys(sampled_at(step) for step in range(100))
+    assert list(took) == [0, 1, 2, 3, 4, 6, 9, 13, 19, 28, 42, 58, 74, 90]
+    assert [sampled_at(100, 0.02), sampled_at(101, 0.02), sampled_at(102)] == [100, 100, 102]
+    assert sampled_at(5) == 5, "from a later step of another run"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_gpu_selects_as_the_cpu_does_without_the_host() -> None:
+    sparsifier = HashedSlots(0.01)
+    for step in (0, 40, 41):
+        x = draw("laplace", 70_001, seed=step)
+        on_cpu, on_gpu = as_on_a_gpu(), as_on_a_gpu()
+        on_gpu["threshold"] = on_gpu["threshold"].cuda()
+        for state in (on_cpu, on_gpu):
+            if step == 41:
+                state["threshold"] += 4
+                state["sampled"] = torch.tensor([40, 701])
+        ctx, there = replace(at(step), steady=True), LazySum(x.cuda())
+        ours = sparsifier.select_from(LazySum(x), on_cpu, ctx)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            theirs = sparsifier.select_from(there, on_gpu, ctx)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert torch.equal(theirs.indices.cpu(), ours.indices)
+        assert torch.equal(theirs.values.cpu(), ours.values)
+        assert torch.equal(on_gpu["threshold"].cpu(), on_cpu["threshold"])

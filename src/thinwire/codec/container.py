@@ -6,7 +6,8 @@ All fields are little-endian.
          0     4  magic "THIN"
          4     2  version, 2
          6     1  flags: 1 dense (a plain tensor, no index part), 2 ordered (ascending indices),
-                  4 rows (the values are two-dimensional), 8 padded (the last indices may be none)
+                  4 rows (the values are two-dimensional), 8 padded (some indices, of
+                  ordered ones the last, may be none)
          7     1  dtype of the values: 1 float32, 2 float64
          8     2  index codec id
         10     2  value codec id
@@ -224,8 +225,8 @@ def _check_shape(header: Header) -> None:
             f"flags say dense, found count {h.count} of {h.numel}, ordered={h.ordered}, "
             f"two_dimensional={h.two_dimensional}"
         )
-    if h.padded and (not h.ordered or h.dense or h.two_dimensional):
-        raise WireFormatError("flags say padded, which only ordered elements may be")
+    if h.padded and (h.dense or h.two_dimensional):
+        raise WireFormatError("flags say padded, which only single elements may be")
     if h.count > h.rows:
         raise WireFormatError(
             f"count must be at most {h.rows}, the rows there are; found {h.count}"

@@ -68,6 +68,10 @@ class Pair(Codec):
         """Whether both halves are."""
         return self.index.steady and self.value.steady
 
+    def takes_any_order(self, rows: int) -> bool:
+        """Whether the index codec does; rounded padding would have to be found."""
+        return self.value.lossless and self.index.takes_any_order(rows)
+
     def to_dict(self) -> dict[str, Any]:
         """Both halves."""
         return {"index": self.index.to_dict(), "value": self.value.to_dict()}
@@ -83,7 +87,9 @@ class Pair(Codec):
             if s.count != len(values):
                 raise RecipeError(f"{s.count} indices do not fit values of {tuple(values.shape)}")
             if s.padded and self.is_steady:
-                return self.encode_rows(s.indices[None], s.values[None], s.numel, ctx)[0]
+                s = s if self.takes_any_order(s.rows) else s.sorted()
+                rows = (s.indices[None], s.values[None])
+                return self.encode_rows(*rows, s.numel, ctx, s.ordered)[0]
             index_part, s = self._encode_indices(s.trimmed(), ctx)
             values = s.values
         else:
@@ -111,13 +117,18 @@ class Pair(Codec):
         return open_message(message, self.index, self.value)
 
     def encode_rows(
-        self, indices: Tensor, values: Tensor, numel: int, ctx: ExchangeContext
+        self,
+        indices: Tensor,
+        values: Tensor,
+        numel: int,
+        ctx: ExchangeContext,
+        ordered: bool = True,
     ) -> Tensor:
         """A wire in each row."""
         index_parts = self.index.encode_rows(indices, numel)
         seed = ctx.stream("value", shared=False)
         value_parts = self.value.encode_rows(values, seed)
-        like = Sparse(indices[0], values[0], numel, padded=True)
+        like = Sparse(indices[0], values[0], numel, ordered, padded=True)
         address = address_of(ctx.tensor, ctx.step)
         return pack_rows(self._header(like), address, index_parts, value_parts)
 
@@ -129,11 +140,12 @@ class Pair(Codec):
         address = address_of(ctx.tensor, ctx.step)
         parts = unpack_rows(wires, self._header(like), address, index_bytes, value_bytes)
         index_parts, value_parts, sealed = parts
-        indices, ascending = self.index.decode_rows(index_parts, like.count, like.rows)
+        open_rows = self.index.decode_rows if like.ordered else self.index.decode_any_order
+        indices, sound = open_rows(index_parts, like.count, like.rows)
         values = self.value.decode(value_parts, like.count, like.values.dtype)
         if like.padded and not self.value.lossless:
             values = values.masked_fill(indices == PADDING, 0)  # it may have been rounded
-        ctx.later(sealed & ascending, _refuse_unsound)
+        ctx.later(sealed & sound, _refuse_unsound)
         return indices, values
 
     def sent_values(self, wires: Tensor, like: Sparse) -> Tensor:
@@ -197,9 +209,15 @@ def _open_padded(message: Message, index: IndexCodec, values: Tensor) -> Sparse:
     h = message.header
     if not index.steady:
         raise WireFormatError(f"flags say padded, which {index!r} never makes")
-    indices, sound = index.decode_rows(message.index_part[None], h.count, h.rows)
+    if not h.ordered and not index.takes_any_order(h.rows):
+        raise WireFormatError(f"{index!r} brings padding behind ordered indices alone")
+    open_rows = index.decode_rows if h.ordered else index.decode_any_order
+    indices, sound = open_rows(message.index_part[None], h.count, h.rows)
     _refuse_unsound(bool(sound))
-    return Sparse(indices[0], values, h.numel, padded=True).trimmed()
+    elements = Sparse(indices[0], values, h.numel, h.ordered, padded=True).trimmed()
+    if not h.ordered and elements.indices.unique().numel() != elements.count:
+        raise WireFormatError("indices must be distinct, found some twice")
+    return elements
 
 
 def _refuse_unsound(sound: int) -> None:

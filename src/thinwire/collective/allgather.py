@@ -34,6 +34,9 @@ class AllGather(Collective):
     def is_steady(self, codec: AnyCodec) -> bool:
         return self.batched and isinstance(codec, Codec) and codec.is_steady
 
+    def takes_any_order(self, codec: AnyCodec, rows: int) -> bool:
+        return isinstance(codec, Codec) and codec.takes_any_order(rows)
+
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)
         if ctx.steady and isinstance(s, Sparse):
@@ -84,5 +87,5 @@ def _exchange_equal(s: Sparse, codec: Codec, ctx: ExchangeContext) -> Reduced:
         ctx.later(values[:, 0].isnan().any(), ctx.note_bad)
         mean = add_rows(indices, values, ctx.output(s.numel, values), 1 / ctx.gradients)
         me = ctx.comm.rank
-        delivered = Sparse(indices[me], values[me], s.numel, padded=s.padded)
+        delivered = Sparse(indices[me], values[me], s.numel, s.ordered, s.padded)
         return Reduced(mean, delivered, is_mean=True)

@@ -8,7 +8,7 @@ from thinwire.kernels.block_norms import block_norms
 from thinwire.kernels.chunk_topk import Chunks, chunk_topk
 from thinwire.kernels.compact import Found, compact
 from thinwire.kernels.grouped_topk import Chosen, Groups, grouped_topk
-from thinwire.kernels.hash_select import hash_list
+from thinwire.kernels.hash_select import hash_list, hash_slots
 
 
 class LazySum:
@@ -70,6 +70,10 @@ class LazySum:
     def hash_list(self, threshold: Tensor, slots: int, seed: int) -> Found:
         """The winners of the slots in order; see `kernels.hash_select`."""
         return hash_list(self._sum, threshold, slots, seed, self._take())
+
+    def hash_slots(self, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
+        """All slots as they are; see `kernels.hash_select`."""
+        return hash_slots(self._sum, threshold, slots, seed, self._take())
 
     def block_norms(self, block: int) -> Tensor:
         """The L2 norm of each block; see `kernels.block_norms`."""

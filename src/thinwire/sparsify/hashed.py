@@ -4,11 +4,14 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from thinwire.kernels.lazy_sum import LazySum
-from thinwire.settings import check_density, check_range, target_count
+from thinwire.settings import check_density, check_integer, check_range, target_count
 from thinwire.sparsify._common import OnePass, listed, sampled_threshold, take_all
-from thinwire.types import Selection, Sparse, Sparsifier, State, StepContext
+from thinwire.types import Selection, Sparse, Sparsifier, State, StepContext, TensorSpec
+
+_NEVER = -1  # in place of the step at which the threshold was sampled
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,10 @@ class HashedSlots(OnePass):
     many reach the threshold need not be right, since the slots bound how many are sent.
 
     On a GPU all tensors of a bucket, small ones too, share one threshold and one table of slots:
-    one launch. Empty slots are sent there, as padding, so that every rank knows the size.
+    one launch. The slots are sent as they are, so that nothing is listed in order and every rank
+    knows the size; empty ones are padding. Finding a threshold takes more launches there than all
+    the rest: one serves for `interval` steps, for fewer at the beginning of training, when what
+    waits grows fast, and only while the density stays what it was.
     """
 
     name = "hashed"
@@ -35,14 +41,21 @@ class HashedSlots(OnePass):
     density: float = 0.001
     slots: float = 1.0  # for each of the k: m/k
     sample: float = 0.002  # share of the elements that the threshold is estimated from
+    interval: int = 16  # steps that a threshold serves, on a GPU
 
     def __post_init__(self) -> None:
         check_density(self.density)
         check_range("slots", self.slots, 0.1, 100)
         check_range("sample", self.sample, 1e-6, 1)
+        check_integer("interval", self.interval, 1)
 
     def is_steady(self, device: torch.device) -> bool:
         return device.type == "cuda"
+
+    def init(self, spec: TensorSpec) -> State:
+        """For steady steps the threshold, and on the host which step sampled it, for which k."""
+        threshold = torch.zeros((), dtype=spec.accumulator, device=spec.device)
+        return {"threshold": threshold, "sampled": torch.tensor([_NEVER, 0])}
 
     def select_parts(self, x: LazySum, state: State, ctx: StepContext) -> Selection:
         if ctx.steady:
@@ -54,9 +67,21 @@ class HashedSlots(OnePass):
         k = target_count(x.numel, self.density, ctx.density)
         if k == x.numel:
             return take_all(x.dense())
-        threshold = sampled_threshold(x, k, self.sample, ctx)
-        room = math.ceil(self.slots * k)
-        found = x.hash_list(threshold, room, ctx.stream("hashed", shared=False))
+        room, seed = math.ceil(self.slots * k), ctx.stream("hashed", shared=False)
         if ctx.steady:
-            return Sparse(found.indices, found.values, x.numel, padded=True)
-        return listed(found, x.numel)
+            indices, values = x.hash_slots(self._threshold(x, k, state, ctx), room, seed)
+            return Sparse(indices, values, x.numel, ordered=False, padded=True)
+        threshold = sampled_threshold(x, k, self.sample, ctx)
+        return listed(x.hash_list(threshold, room, seed), x.numel)
+
+    def _threshold(self, x: LazySum, k: int, state: State, ctx: StepContext) -> Tensor:
+        """That of some steps ago, or one for this step and some more."""
+        known = {(step, count) for step, count in state["sampled"].view(-1, 2).tolist()}
+        step, count = known.pop()
+        serves = min(self.interval, max(1, step // 2))
+        if not known and count == k and step != _NEVER and 0 < ctx.step - step < serves:
+            return state["threshold"].view(-1)[0]
+        threshold = sampled_threshold(x, k, self.sample, ctx)
+        state["threshold"] = threshold.expand_as(state["threshold"]).clone()
+        state["sampled"] = torch.tensor([ctx.step, k]).expand_as(state["sampled"]).clone()
+        return threshold

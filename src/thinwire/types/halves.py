@@ -54,6 +54,14 @@ class IndexCodec(Piece):
         """A steady codec's parts, one in each row, of ascending indices; padding comes last."""
         raise NotImplementedError(f"{self!r} is not steady")
 
+    def takes_any_order(self, rows: int) -> bool:
+        """Whether a steady codec's parts may be of indices and padding in any order."""
+        return False
+
+    def decode_any_order(self, parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
+        """As `decode_rows` of indices in any order. That none comes twice is not looked at."""
+        raise NotImplementedError(f"{self!r} takes ordered indices alone")
+
     def decode_rows(self, parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
         """As `decode` of ordered parts, one in each row, without asking the host.
 

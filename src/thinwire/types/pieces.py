@@ -105,6 +105,10 @@ class Codec(Piece):
         """Whether a payload's size follows from the selection's, and `decode_rows` works."""
         return False
 
+    def takes_any_order(self, rows: int) -> bool:
+        """Whether `encode_rows` and `decode_rows` take elements and padding in any order."""
+        return False
+
     @property
     def lossless(self) -> bool:
         """Whether the very bits come back."""
@@ -124,9 +128,17 @@ class Codec(Piece):
         """What `encode` was given, up to the value codec's rounding; else `WireFormatError`."""
 
     def encode_rows(
-        self, indices: Tensor, values: Tensor, numel: int, ctx: ExchangeContext
+        self,
+        indices: Tensor,
+        values: Tensor,
+        numel: int,
+        ctx: ExchangeContext,
+        ordered: bool = True,
     ) -> Tensor:
-        """A wire in each row, of ordered elements of which the last may be padding."""
+        """A wire in each row, of elements of which some may be padding: of ordered ones the last.
+
+        Those that are not `ordered` only where it `takes_any_order`.
+        """
         raise NotImplementedError(f"{self!r} is not steady")
 
     def sent_values(self, wires: Tensor, like: Sparse) -> Tensor:
@@ -193,6 +205,10 @@ class Collective(Piece):
 
     def is_steady(self, codec: AnyCodec) -> bool:
         """Whether an exchange of selections of a size that all know asks the host nothing."""
+        return False
+
+    def takes_any_order(self, codec: AnyCodec, rows: int) -> bool:
+        """Whether padded selections of so many rows need not be ordered."""
         return False
 
     def refuse(self, codec: AnyCodec) -> None:

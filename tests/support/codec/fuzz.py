@@ -66,6 +66,10 @@ def corpus() -> list[Sample]:
         some.numel,
         padded=True,
     )
+    places = torch.randperm(padded.count, generator=torch.Generator().manual_seed(7))
+    in_slots = Sparse(
+        padded.indices[places], padded.values[places], some.numel, ordered=False, padded=True
+    )
     selections: list[Selection] = [
         random_sparse(900, 40),
         random_sparse(3000, 25, torch.float64, seed=1),
@@ -77,7 +81,7 @@ def corpus() -> list[Sample]:
     ]
     samples = []
     for pair in PAIRS:
-        for s in (*selections, *([padded] if pair.is_steady else [])):
+        for s in (*selections, *([padded, in_slots] if pair.is_steady else [])):
             wire = pair.encode(s, context())
             samples.append(Sample(wire.numpy().copy(), pair.decode(wire, context())))
     return samples

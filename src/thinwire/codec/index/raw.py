@@ -39,27 +39,41 @@ class RawIndex(IndexCodec):
         return indices
 
     def encode_rows(self, indices: Tensor, rows: int) -> Tensor:
-        return indices.to(_narrowest(rows)).view(torch.uint8)
+        narrow = _narrowest(rows)
+        if narrow == torch.int64:  # the narrower ones make it so
+            indices = indices.masked_fill(indices == PADDING, -1)
+        return indices.to(narrow).view(torch.uint8)
 
     def size(self, count: int, rows: int) -> int:
         return count * _narrowest(rows).itemsize
 
+    def takes_any_order(self, rows: int) -> bool:
+        return rows != 2**16  # whose last has the bits of padding
+
     def decode_rows(self, parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
-        narrow = _narrowest(rows)
-        expect_bytes(parts, count * narrow.itemsize, f"{count} raw indices below {rows}")
-        indices = parts.view(narrow).to(torch.int64)
-        if narrow == torch.int16:
-            indices &= 0xFFFF
-        # Padding has all bits set, in any of the types. Where that is the last of 2^16 rows, one
-        # that comes first adds its zero to it.
-        padding = indices == (0xFFFF if narrow == torch.int16 else -1)
+        indices, padding = _with_padding(parts, count, rows)
+        # Where padding is the last of 2^16 rows, one that comes first adds its zero to it.
         if rows == 2**16:
             padding[:, 1:] &= padding[:, :-1].clone()
             padding[:, :1] = False
         ascending = (indices[:, 1:] > indices[:, :-1]) | padding[:, 1:]
         inside = ((indices >= 0) & (indices < rows)) | padding
-        indices.masked_fill_(padding, PADDING)
-        return indices, ascending.all() & inside.all()
+        return indices.masked_fill(padding, PADDING), ascending.all() & inside.all()
+
+    def decode_any_order(self, parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
+        indices, padding = _with_padding(parts, count, rows)
+        inside = ((indices >= 0) & (indices < rows)) | padding
+        return indices.masked_fill(padding, PADDING), inside.all()
+
+
+def _with_padding(parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
+    """The indices in each row, and where all bits are set, as padding's are in any of the types."""
+    narrow = _narrowest(rows)
+    expect_bytes(parts, count * narrow.itemsize, f"{count} raw indices below {rows}")
+    indices = parts.view(narrow).to(torch.int64)
+    if narrow == torch.int16:
+        indices &= 0xFFFF
+    return indices, indices == (0xFFFF if narrow == torch.int16 else -1)
 
 
 def _narrowest(rows: int) -> torch.dtype:

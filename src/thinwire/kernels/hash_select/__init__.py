@@ -30,6 +30,15 @@ def hash_select(
     return select(x, threshold.to(x.dtype), slots, seed, addend)
 
 
+def hash_slots(
+    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+) -> tuple[Tensor, Tensor]:
+    """As `hash_select`, with `PADDING` for the index of an empty slot: the slots as they are."""
+    _check(x, threshold, slots, addend)
+    select = implementation(reference.hash_slots, x.device)
+    return select(x, threshold.to(x.dtype), slots, seed, addend)
+
+
 def hash_list(
     x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
 ) -> Found:

@@ -83,6 +83,13 @@ def hash_select(
     return torch.from_numpy(winners), torch.from_numpy(values)
 
 
+def hash_slots(
+    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+) -> tuple[Tensor, Tensor]:
+    winners, values = hash_select(x, threshold, slots, seed, addend)
+    return winners.masked_fill_(winners < 0, PADDING), values
+
+
 @njit(cache=True, nogil=True)
 def _keep_winners(
     indices: Indices, survivors: Array, slots: np.uint64, offset: np.uint64,

@@ -24,6 +24,13 @@ def hash_select(
     return winners, values
 
 
+def hash_slots(
+    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+) -> tuple[Tensor, Tensor]:
+    winners, values = hash_select(x, threshold, slots, seed, addend)
+    return winners.masked_fill_(winners < 0, PADDING), values
+
+
 def hash_list(
     x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
 ) -> Found:

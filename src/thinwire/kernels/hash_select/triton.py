@@ -46,12 +46,15 @@ def _claim(
 
 
 @triton.jit(do_not_specialize=["slots"])
-def _fetch(x, winners, values, slots, BLOCK: tl.constexpr):
-    """The values of the winners."""
+def _fetch(x, winners, values, slots, EMPTY: tl.constexpr, BLOCK: tl.constexpr):
+    """The values of the winners, and what stands for none of them."""
     slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     winner = tl.load(winners + slot, mask=slot < slots, other=-1)
     value = tl.load(x + winner, mask=winner >= 0, other=0)
     tl.store(values + slot, value, mask=slot < slots)
+    if EMPTY != -1:
+        none = tl.full((BLOCK,), EMPTY, tl.int64)
+        tl.store(winners + slot, none, mask=(slot < slots) & (winner < 0))
 
 
 @triton.jit(do_not_specialize=["slots"])
@@ -84,9 +87,20 @@ def _pad(indices, values, count, slots, BLOCK: tl.constexpr):
 def hash_select(
     x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
-    winners = _winners(x, threshold, slots, seed, addend)
+    return _fetched(x, _winners(x, threshold, slots, seed, addend), empty=-1)
+
+
+def hash_slots(
+    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+) -> tuple[Tensor, Tensor]:
+    return _fetched(x, _winners(x, threshold, slots, seed, addend), empty=PADDING)
+
+
+def _fetched(x: Tensor, winners: Tensor, empty: int) -> tuple[Tensor, Tensor]:
+    """The winners of all slots, `empty` where there is none, and their values."""
+    slots = winners.numel()
     values = torch.empty(slots, dtype=x.dtype, device=x.device)
-    _fetch[(triton.cdiv(slots, BLOCK),)](x, winners, values, slots, BLOCK, num_warps=4)
+    _fetch[(triton.cdiv(slots, BLOCK),)](x, winners, values, slots, empty, BLOCK, num_warps=4)
     return winners, values
 
 
