@@ -19,6 +19,7 @@ import thinwire as tw
 from support.codec.fuzz import limits
 from support.contracts.cases import state_digest
 from thinwire.engine.saved import SEAL, pack, seal, unpack
+from thinwire.results.origin import commit
 
 RECIPES = ("dgc(0.05)", "ok-topk(0.05)", "powersgd", "randomk(0.05)")
 ODD: tuple[Any, ...] = (
@@ -108,12 +109,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, help="stop after so many, finished or not")
     given = parser.parse_args()
+    print(f"saved states, seed {given.seed}, commit {commit()}:")
     outcomes = fuzz(given.states, given.seed, given.seconds)
     for outcome, count in sorted(outcomes.items()):
         print(f"{count:8,} {outcome}")
-    print(
-        f"{outcomes.total():8,} saved states in all, of {len(RECIPES)} recipes, seed {given.seed}"
-    )
+    print(f"{outcomes.total():8,} saved states in all, of {len(RECIPES)} recipes")
 
 
 if __name__ == "__main__":

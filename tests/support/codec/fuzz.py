@@ -25,13 +25,14 @@ import torch
 from numpy.typing import NDArray
 
 from thinwire.codec import Pair
-from thinwire.codec.container import HEADER_BYTES, unpack
+from thinwire.codec.container import HEADER_BYTES, VERSION, unpack
 from thinwire.codec.index import BloomIndex
 from thinwire.codec.index.bloom import POLICIES
 from thinwire.codec.pair import open_message
 from thinwire.cookbook.registry import piece_by_id, pieces
 from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.checksum import checksum
+from thinwire.results.origin import commit
 from thinwire.types import PADDING, Selection, Sparse
 
 from .cases import VALUES, at_hand, context, random_sparse, random_values
@@ -39,6 +40,8 @@ from .cases import VALUES, at_hand, context, random_sparse, random_values
 ROOM = 1 << 29  # bytes; payloads are below 2 KB, and no tensor among them above 3,000 elements
 PATIENCE = 10.0  # seconds for one payload
 WAYS = ("random", "cut", "flip", "splice", "header", "fill")
+FIELDS = ((4, 2), (6, 1), (7, 1), (8, 2), (10, 2), (12, 4), (16, 8), (24, 8), (56, 4), (60, 4))
+"""Where the header's are, and of how many bytes; not the parts' sizes, which others alter."""
 Bytes = NDArray[np.uint8]
 
 PAIRS: list[Pair] = (
@@ -156,7 +159,7 @@ def _clear_padding(wire: Bytes) -> None:
 def _lie(wire: Bytes, draw: np.random.Generator) -> None:
     """Another number in some field of the header."""
     numbers = [0, 1, 2, 3, 60, 900, 2**16, 2**20, 2**24, 2**31, 2**32, 2**40, 2**62, 2**63 - 1]
-    at, size = [(6, 1), (7, 1), (8, 2), (10, 2), (12, 4), (16, 8), (24, 8)][draw.integers(7)]
+    at, size = FIELDS[draw.integers(len(FIELDS))]
     number = numbers[draw.integers(len(numbers))] + int(draw.integers(0, 2))
     if size == 2:
         number = int(draw.integers(0, 16))
@@ -250,10 +253,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, help="stop after so many, finished or not")
     given = parser.parse_args()
+    print(f"whole payloads of wire version {VERSION}, seed {given.seed}, commit {commit()}:")
     outcomes = fuzz(given.payloads, given.seed, given.seconds)
     for outcome, count in sorted(outcomes.items()):
         print(f"{count:8,} {outcome}")
-    print(f"{outcomes.total():8,} payloads in all, {len(PAIRS)} pairs of codecs")
+    print(f"{outcomes.total():8,} payloads in all, {len(PAIRS)} pairs of codecs\n")
 
 
 if __name__ == "__main__":

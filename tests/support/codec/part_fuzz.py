@@ -13,7 +13,7 @@ import random
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +22,7 @@ from thinwire.codec.index import BloomIndex
 from thinwire.codec.index.bloom import POLICIES
 from thinwire.cookbook.registry import pieces
 from thinwire.errors import WireFormatError
+from thinwire.results.origin import commit
 from thinwire.types import IndexCodec, ValueCodec
 
 from .cases import VALUES, at_hand, random_sparse, random_values
@@ -123,10 +124,12 @@ def check(part: Part) -> str:
     return "decoded"
 
 
-def fuzz(parts: int, seed: int = 0, only: str = "") -> Iterator[tuple[str, Counter[str], float]]:
+def fuzz(
+    parts: int, seed: int = 0, only: Sequence[str] = ("",)
+) -> Iterator[tuple[str, Counter[str], float]]:
     """So many for each codec: its name, what came of them, and the seconds it took."""
     for name, sound in families().items():
-        if only not in name:
+        if not any(word in name for word in only):
             continue
         draw, outcomes, began = random.Random(seed), Counter[str](), time.monotonic()
         for part in sound:
@@ -147,14 +150,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", type=int, default=200_000, help="for each codec")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="codecs with this in their names")
+    parser.add_argument("--only", nargs="+", default=[""], help="codecs with this in their names")
     given = parser.parse_args()
+    print(f"parts for each codec by itself, seed {given.seed}, commit {commit()}:", flush=True)
     total = 0
     for name, outcomes, seconds in fuzz(given.parts, given.seed, given.only):
         total += outcomes.total()
         counts = " ".join(f"{outcomes[how]:9,} {how}" for how in ("refused", "decoded"))
         print(f"{name:26} {outcomes.total():9,} parts {counts} {seconds:6.0f} s", flush=True)
-    print(f"{total:,} parts in all, seed {given.seed}")
+    print(f"{total:,} parts in all\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,82 @@
+"""Nodes of torchrun without its start: each is a fork of this process, which has imported torch.
+
+    python -m support.elastic_nodes SCRIPT RUN_ID NODES
+
+What torchrun does behind its command line: an elastic agent for each node, with one worker that
+runs the script. First come the agents' process ids, in one line, and last how they ended; the
+first keeps the rendezvous, and one of them may be lost.
+"""
+
+import faulthandler
+import os
+import random
+import socket
+import sys
+import traceback
+from contextlib import suppress
+
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+DEADLINE_S = 240
+# Of lost nodes one hears by their silence; but a busy machine may be silent too.
+RENDEZVOUS = {
+    "join_timeout": 200,
+    "last_call_timeout": 5,
+    "keep_alive_interval": 1,
+    "keep_alive_max_attempt": 4,
+}
+
+
+# Otherwise agents keep the first round's store for the workers, and where the first node of a later
+# round is another (torch 2.13, DynamicRendezvousHandler.next_rendezvous), half of them wait for it.
+STORE_OF_EACH_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+
+def free_port() -> int:
+    """Not of those that the kernel hands out: nobody gets it before the first agent does."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
+def node(number: int, script: str, run_id: str, nodes: int, port: int) -> None:
+    faulthandler.dump_traceback_later(DEADLINE_S, exit=True)
+    config = LaunchConfig(
+        min_nodes=nodes - 1,
+        max_nodes=nodes,
+        nproc_per_node=1,
+        run_id=run_id,
+        max_restarts=3,
+        rdzv_backend="c10d",
+        rdzv_endpoint=f"127.0.0.1:{port}",
+        rdzv_configs=RENDEZVOUS | {"is_host": number == 0},
+        local_addr="127.0.0.1",
+        monitor_interval=0.1,
+    )
+    elastic_launch(config, sys.executable)("-u", script)
+
+
+def main() -> None:
+    script, run_id, nodes = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    os.environ.update(STORE_OF_EACH_ROUND)
+    port, agents = free_port(), []
+    for number in range(nodes):
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                node(number, script, run_id, nodes, port)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        agents.append(pid)
+    print(*agents, flush=True)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in agents]
+    print("ended", *codes, flush=True)
+
+
+if __name__ == "__main__":
+    main()
