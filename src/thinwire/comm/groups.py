@@ -43,6 +43,7 @@ def own_group(ranks: list[int], rank: int, backend: str, timeout: timedelta) -> 
     members = "-".join(map(str, ranks))
     serial = store.add(f"thinwire/{members}/{backend}/{rank}", 1)
     name: Any = f"thinwire/{members}/{backend}/{serial}"
+    limit = timeout if backend == "gloo" else timeout + _GRACE
     group: dist.ProcessGroup
     with _own_error_handling() if backend == "nccl" else nullcontext():
         group, _ = c10d._new_process_group_helper(
@@ -52,8 +53,8 @@ def own_group(ranks: list[int], rank: int, backend: str, timeout: timedelta) -> 
             c10d.Backend(backend),
             store,
             name,
-            backend_options=_options(backend, timeout),
-            timeout=timeout,
+            backend_options=_options(backend, limit),
+            timeout=limit,
         )
     c10d._world.pg_group_ranks[group] = {member: i for i, member in enumerate(ranks)}
     return group
@@ -100,7 +101,7 @@ def _options(backend: str, timeout: timedelta) -> Any:
     if backend != "nccl":
         return None
     options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
-    options._timeout = timeout + _GRACE
+    options._timeout = timeout
     return options
 
 

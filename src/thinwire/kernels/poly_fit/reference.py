@@ -13,7 +13,7 @@ def split(curve: Tensor, pieces: int, least: int) -> Tensor:
     first = torch.full((pieces,), count, device=device)
     end, at = first.clone(), first.clone()
     far = torch.zeros(pieces, dtype=torch.float64, device=device)
-    first[0] = 0
+    first[:1].zero_()  # by `first[0] = 0` the host would wait
     fresh = torch.zeros(1, dtype=torch.int64, device=device)
     for piece in range(1, pieces):
         far[fresh], at[fresh] = _farthest(curve, first[fresh], end[fresh], least)
