@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.errors import ThinwireError
+from thinwire.report.compared import auto_table, seeds_table, simulate_table
 from thinwire.report.converge import converge_table
 from thinwire.report.measured import codecs_table, kernels_table, sync_table, train_table
 from thinwire.report.papers import paper_section, verdicts
@@ -29,6 +30,9 @@ TABLES: dict[str, Table] = {
     "codecs": codecs_table,
     "kernels": kernels_table,
     "sync": sync_table,
+    "auto": auto_table,
+    "seeds": seeds_table,
+    "simulate": simulate_table,
     "train": train_table,
     "paper": paper_section,
     "verdicts": verdicts,

@@ -56,7 +56,12 @@ def kernels_table(rows: Sequence[Row], density: str, origin: Mapping[str, Any]) 
 
 
 def sync_table(rows: Sequence[Row], what: str, origin: Mapping[str, Any]) -> str:
-    """Recipes by where they were measured: `seconds`, or `bytes` sent per rank."""
+    """Recipes by where they were measured: `seconds`, or `bytes` sent per rank.
+
+    `seconds:topk,gtopk` are those of some recipes.
+    """
+    what, _, names = what.partition(":")
+    rows = [row for row in rows if not names or row["recipe"] in names.split(",")]
     places = list(dict.fromkeys(_place(row) for row in rows))
     lines = []
     for recipe, members in by_series(rows, "recipe").items():
