@@ -1,5 +1,6 @@
 """Tables in pages are what the result files say."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -22,6 +23,14 @@ def test_the_pages_show_what_was_measured(page: Path) -> None:
     text = page.read_text()
     assert text.count("<!-- table:") == len(BLOCK.findall(text))
     assert renewed(text, page.parent) == text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_table_of_measurements_is_written_by_hand(page: Path) -> None:
+    """None that has numbers with a point: a file that holds them can be named in its place."""
+    by_hand = BLOCK.sub("", page.read_text()).splitlines()
+    rows = [line for line in by_hand if line.startswith("|")]
+    assert not [row for row in rows if re.search(r"\| *[-+≈]?\d+\.\d+ *(±|\(|\||m?s\b|%|×)", row)]
 
 
 def test_a_table_replaces_what_stood_there_and_nothing_else(tmp_path: Path) -> None:

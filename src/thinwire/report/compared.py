@@ -52,8 +52,11 @@ def seeds_table(rows: Sequence[Row], what: str, origin: Mapping[str, Any]) -> st
             groups.setdefault((row["recipe"], _density(row)), []).append(row)
     baseline = next(members for (name, _), members in groups.items() if name in BASELINES)
     dense = {row["seed"]: _loss(row) for row in baseline}
+    order = list(dict.fromkeys(name for name, _ in groups))
     lines = []
-    for (recipe, density), members in groups.items():
+    for (recipe, density), members in sorted(
+        groups.items(), key=lambda group: (order.index(group[0][0]), group[0][1] or 0)
+    ):
         behind = [_loss(row) - dense[row["seed"]] for row in members]
         block = (members[0].get("settings") or {}).get("block")
         accuracies = [100 * row["accuracy"] for row in members if "accuracy" in row]
