@@ -204,10 +204,7 @@ class Pipeline:
         """
         apart = self.sparsifier.joins and ctx.layout is not None and not ctx.layout.is_plain
         select = self.sparsifier.select_parts if apart else self.sparsifier.select_from
-        selection = select(x, state["sparsifier"], ctx)
-        if isinstance(selection, Sparse) and selection.padded:
-            any_order = self.collective.takes_any_order(self.codec, selection.rows)
-            selection = selection if any_order else selection.sorted()
+        selection = self.collective.arranged(select(x, state["sparsifier"], ctx), self.codec)
         if ctx.bad is not None and isinstance(selection, Sparse):
             first = selection.values.view(-1)[:1]
             first.masked_fill_(ctx.bad > 0, torch.nan)

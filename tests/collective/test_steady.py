@@ -55,10 +55,8 @@ def run_steps(group, rank, size, name, bad_rank=None):
             "w", step, 0, comm, steady=True, bad=bad, note_bad=noted.append, memory=memory,
             source=residual, gradients=comm.size, selected_density=0.05,
         )  # fmt: skip
-        s = sparsifier.select(residual, state, ctx)
+        s = collective.arranged(sparsifier.select(residual, state, ctx), codec)
         assert isinstance(s, Sparse)
-        if not collective.takes_any_order(codec, NUMEL):
-            s = s.sorted()
         if bad_rank == comm.rank:
             s = replace(s, values=s.values.clone())
             s.values[0] = torch.nan

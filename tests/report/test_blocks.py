@@ -28,6 +28,8 @@ def test_the_pages_show_what_was_measured(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_table_of_measurements_is_written_by_hand(page: Path) -> None:
     """None that has numbers with a point: a file that holds them can be named in its place."""
+    if page.parent.name == "recipes":
+        pytest.skip("made anew with each build of the docs")
     by_hand = BLOCK.sub("", page.read_text()).splitlines()
     rows = [line for line in by_hand if line.startswith("|")]
     assert not [row for row in rows if re.search(r"\| *[-+≈]?\d+\.\d+ *(±|\(|\||m?s\b|%|×)", row)]

@@ -34,8 +34,10 @@ class AllGather(Collective):
     def is_steady(self, codec: AnyCodec) -> bool:
         return self.batched and isinstance(codec, Codec) and codec.is_steady
 
-    def takes_any_order(self, codec: AnyCodec, rows: int) -> bool:
-        return isinstance(codec, Codec) and codec.takes_any_order(rows)
+    def arranged(self, s: Selection, codec: AnyCodec) -> Selection:
+        if isinstance(s, Sparse) and isinstance(codec, Codec) and codec.takes_any_order(s.rows):
+            return s
+        return Collective.arranged(self, s, codec)
 
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         assert isinstance(codec, Codec)

@@ -207,9 +207,9 @@ class Collective(Piece):
         """Whether an exchange of selections of a size that all know asks the host nothing."""
         return False
 
-    def takes_any_order(self, codec: AnyCodec, rows: int) -> bool:
-        """Whether padded selections of so many rows need not be ordered."""
-        return False
+    def arranged(self, s: Selection, codec: AnyCodec) -> Selection:
+        """The selection in an order that `exchange` takes: of a padded one ascending."""
+        return s.sorted() if isinstance(s, Sparse) and s.padded else s
 
     def refuse(self, codec: AnyCodec) -> None:
         """`RecipeError` with the reason for a codec of the right kind that will not do."""
