@@ -1,4 +1,4 @@
-"""thinwire in a DDP script. Run it with:  torchrun --nproc-per-node 2 examples/ddp.py"""
+"""thinwire in a DDP script.  torchrun --nproc-per-node 2 examples/ddp.py"""
 
 import torch
 import torch.distributed as dist
@@ -18,25 +18,17 @@ def main() -> None:
 
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1))
     ddp = DistributedDataParallel(model)
-    handle = tw.compress(ddp, tw.recipe("topk", density=0.01))  # the one line
+    tw.compress(ddp, "topk(0.01)")  # the one line
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
 
     for step in range(STEPS):
         x = torch.randn(32, 64, generator=data)
         loss = (ddp(x) - x.sum(1, keepdim=True)).square().mean()
         optimizer.zero_grad()
-        loss.backward()  # selection and exchange run beside this
+        loss.backward()
         optimizer.step()
         if rank == 0 and step % 20 == 0:
             print(f"step {step:3d}  loss {loss.item():8.3f}")
-
-    total = handle.stats()["total"]
-    if rank == 0:
-        print(
-            f"sent {total['bytes_sent'] / STEPS:,.0f} bytes per rank and step, "
-            f"dense would have sent {total['dense_bytes'] / STEPS:,.0f}"
-        )
-    handle.close()
     dist.destroy_process_group()
 
 

@@ -1,8 +1,7 @@
 """A large embedding with sparse gradients: which word comes next in Python's standard library?
 
-torchrun --nproc-per-node 2 examples/embedding.py union       (or parallax, s2, ok-topk, dense, ...)
-
 Only the rows of words that were looked up travel, by the recipe's own collective.
+torchrun --nproc-per-node 2 examples/embedding.py union       (or parallax, s2, ok-topk, dense, ...)
 """
 
 import re
@@ -18,21 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire as tw
 
-ROWS, WIDTH, CONTEXT, TARGETS = 50_000, 64, 8, 512
-STEPS, BATCH = 100, 128
-
-
-class NextWord(nn.Module):
-    """The mean of the last words' vectors, and a layer that names the next one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = nn.EmbeddingBag(ROWS, WIDTH, mode="mean", sparse=True)
-        self.out = nn.Linear(WIDTH, TARGETS)
-
-    def forward(self, context: Tensor) -> Tensor:
-        logits: Tensor = self.out(self.words(context))
-        return logits
+ROWS, WIDTH, CONTEXT, TARGETS, STEPS, BATCH = 50_000, 64, 8, 512, 100, 128
 
 
 def text() -> Tensor:
@@ -48,32 +33,26 @@ def main() -> None:
     rank = dist.get_rank()
     torch.set_num_threads(1)
     torch.random.default_generator.manual_seed(0)  # the same model on every rank
-    words = text()
+    words, draw = text(), torch.Generator().manual_seed(rank)
     places = (words[CONTEXT:] < TARGETS).nonzero().flatten()  # where a common word is next
-    draw = torch.Generator().manual_seed(rank)
-
-    ddp = DistributedDataParallel(NextWord())
+    vectors = nn.EmbeddingBag(ROWS, WIDTH, mode="mean", sparse=True)
+    ddp = DistributedDataParallel(nn.Sequential(vectors, nn.Linear(WIDTH, TARGETS)))
     handle = tw.compress(ddp, sys.argv[1] if len(sys.argv) > 1 else "union")
-    embedding = torch.optim.SparseAdam(ddp.module.words.parameters(), lr=0.01)
-    output = torch.optim.Adam(ddp.module.out.parameters(), lr=0.01)
+    embedding = torch.optim.SparseAdam(ddp.module[0].parameters(), lr=0.01)
+    output = torch.optim.Adam(ddp.module[1].parameters(), lr=0.01)
     for step in range(STEPS):
         at = places[torch.randint(places.numel(), (BATCH,), generator=draw)]
         context = words[at[:, None] + torch.arange(CONTEXT)]
         loss = nn.functional.cross_entropy(ddp(context), words[at + CONTEXT])
         ddp.zero_grad()
         loss.backward()
-        embedding.step()
-        output.step()
+        embedding.step(), output.step()
         if rank == 0 and (step + 1) % 20 == 0:
             print(f"step {step + 1:3d}  loss {loss.item():.3f}")
-
-    cost = handle.stats()["tensors"]["words.weight"]
+    cost = handle.stats()["tensors"]["0.weight"]
     if rank == 0:
-        print(
-            f"embedding: sent {cost['bytes_sent'] / STEPS:,.0f} bytes per rank and step, "
-            f"dense would have sent {cost['dense_bytes'] / STEPS:,.0f}"
-        )
-    handle.close()
+        sent, dense = cost["bytes_sent"] / STEPS, cost["dense_bytes"] / STEPS
+        print(f"sent {sent:,.0f} bytes per rank and step, dense would have sent {dense:,.0f}")
     dist.destroy_process_group()
 
 

@@ -23,8 +23,7 @@ def train(replica: int, lighthouse: str, dies: bool) -> None:
     torch.random.default_generator.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
-    group = Group(PATIENCE)
+    store, group = TCPStore(HOST, 0, is_master=True, wait_for_workers=False), Group(PATIENCE)
     manager = Manager(
         pg=group, load_state_dict=model.load_state_dict, state_dict=model.state_dict,
         min_replica_size=1, use_async_quorum=False, timeout=PATIENCE, rank=0, world_size=1,
@@ -32,7 +31,6 @@ def train(replica: int, lighthouse: str, dies: bool) -> None:
         store_addr=HOST, store_port=store.port,
     )  # fmt: skip
     replicas = Replicas(manager, group, "topk(0.05)")  # the one line
-
     together = False
     while manager.current_step() < STEPS or not together:  # both end after the same step
         manager.start_quorum()
@@ -54,11 +52,9 @@ if __name__ == "__main__":
     lighthouse = LighthouseServer(bind="[::]:0", min_replicas=1, join_timeout_ms=2000)
     new = multiprocessing.get_context("spawn").Process
     first, second = (new(target=train, args=(r, lighthouse.address(), r == 1)) for r in (0, 1))
-    first.start(), second.start()
-    second.join()
+    first.start(), second.start(), second.join()
     print(f"replica 1 died with status {second.exitcode}, and is started again", flush=True)
     again = new(target=train, args=(1, lighthouse.address(), False))
-    again.start()
-    first.join(), again.join()
+    again.start(), again.join(), first.join()
     lighthouse.shutdown()
     assert first.exitcode == again.exitcode == 0

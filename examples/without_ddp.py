@@ -1,4 +1,7 @@
-"""Without DDP: average gradients by name.  torchrun --nproc-per-node 2 examples/without_ddp.py"""
+"""Any loop, without DDP: ranks are averaged before each step of the optimiser.
+
+torchrun --nproc-per-node 2 examples/without_ddp.py
+"""
 
 import torch
 import torch.distributed as dist
@@ -11,8 +14,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     torch.random.default_generator.manual_seed(0)  # the same model on every rank
     model = nn.Linear(64, 64)
-    sync = tw.Synchronizer("topk(0.05) | raw+bf16 | allgather | residual")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    tw.wrap(optimizer, model, "topk(0.05) | raw+bf16 | allgather | residual")  # the one line
 
     data = torch.Generator().manual_seed(dist.get_rank())
     for step in range(50):
@@ -20,11 +23,9 @@ def main() -> None:
         loss = (model(x) - x).square().mean()
         optimizer.zero_grad()
         loss.backward()
-        sync.average_all({name: p.grad for name, p in model.named_parameters()})  # in place
         optimizer.step()
         if dist.get_rank() == 0 and step % 10 == 0:
             print(f"step {step:2d}  loss {loss.item():.4f}")
-    sync.close()
     dist.destroy_process_group()
 
 

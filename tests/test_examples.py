@@ -24,7 +24,7 @@ SAYS = {
     "adam.py": "dense would have sent",
     "auto.py": "step  80  loss",
     "checkpoint.py": "equals the one that never stopped: True",
-    "ddp.py": "dense would have sent",
+    "ddp.py": "step  80  loss",
     "elastic.py": "2 ranks saved step 100",
     "embedding.py": "dense would have sent",
     "outer.py": "the nodes met 8 times in 120 steps",
@@ -93,10 +93,14 @@ def code(file: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_an_example_is_short_and_three_lines_from_the_uncompressed(name: str) -> None:
+def test_an_example_is_three_lines_from_the_uncompressed(name: str) -> None:
     ours, theirs = code(FOLDER / name), code(FOLDER / "uncompressed" / name)
     changed = [line for line in difflib.ndiff(theirs, ours) if line[0] in "+-"]
     assert 0 < len(changed) <= 3
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_an_example_is_short(name: str) -> None:
     assert len((FOLDER / name).read_text().splitlines()) <= 60
 
 

@@ -6,6 +6,10 @@ A failure here says that PyTorch has moved something: mend `frontends/torch_priv
 Covers frontends/fsdp_private.py.
 """
 
+import re
+from collections import defaultdict
+from pathlib import Path
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -15,7 +19,16 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from thinwire.frontends.fsdp_private import sharded_modules
-from thinwire.frontends.torch_private import after_backward, backward_pass, composed_by, has_hook
+from thinwire.frontends.torch_private import (
+    after_backward,
+    all_threads,
+    backward_pass,
+    composed_by,
+    has_hook,
+)
+
+SOURCE = Path(__file__).parents[2] / "src" / "thinwire"
+PRIVATE = re.compile(r"(?:\btorch(?:\.\w+)*?|\bc10d)\.(_\w+(?:\.\w+)*)")
 
 
 def hooks_of_ddp(group, rank, size):
@@ -74,3 +87,19 @@ def test_a_ddp_model_tells_of_its_hook(cluster):
 def test_what_made_a_module_is_known():
     assert composed_by(nn.Linear(2, 2)) == set()
     assert composed_by(replicate(nn.Linear(2, 2))) == {"replicate"}
+
+
+def test_the_profiler_takes_what_makes_it_see_all_threads():
+    with torch.profiler.profile(experimental_config=all_threads()) as profiler:
+        torch.ones(2).add(1)
+    assert any(event.key == "aten::add" for event in profiler.key_averages())
+
+
+def test_a_private_name_of_pytorch_is_in_one_file():
+    """So that there is one to mend. `_dynamo` is named only to be imported early."""
+    files = defaultdict(set)
+    for file in SOURCE.rglob("*.py"):
+        for name in PRIVATE.findall(file.read_text()):
+            files[name].add(str(file.relative_to(SOURCE)))
+    assert files.pop("_dynamo", None)
+    assert files and {name: sorted(at) for name, at in files.items() if len(at) > 1} == {}

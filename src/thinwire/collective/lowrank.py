@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from thinwire import foreach
 from thinwire.collective._factoring import Factoring, factoring
 from thinwire.collective._orthonormal import orthonormal
 from thinwire.collective._owners import dense_of
@@ -109,7 +110,7 @@ def _left_factors(plan: Factoring, x: Tensor, guess: Tensor, bad: Tensor | None)
     for group in plan.groups:
         torch.bmm(group.right.of(guess), group.where.of(x).mT, out=group.left.of(row))
     if plan.stretches:
-        torch._foreach_copy_(_cut(plan, row[plan.left_size :]), _stretches(plan, x))
+        foreach.copy_(_cut(plan, row[plan.left_size :]), _stretches(plan, x))
     if bad is not None:
         row[-1:].copy_(bad)
     return row

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.engine.backward import BackwardPass
@@ -16,7 +15,7 @@ from thinwire.engine.saved import Saved
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import ClosedError, RecipeError
 from thinwire.frontends.handle import Handle, plain, trained
-from thinwire.frontends.torch_private import has_hook
+from thinwire.frontends.torch_private import GradBucket, after_backward, has_hook
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,6 @@ class DDPHandle(Handle):
         the middle of DDP's own clean-up. Callbacks run when the backward pass is over, in the
         order they were queued; DDP queues its own after this one, so this one queues another.
         """
-        engine = torch.autograd.Variable._execution_engine
 
         def raise_failure() -> None:
             error, self._failure = self._failure, None
@@ -130,7 +128,7 @@ class DDPHandle(Handle):
                 raise error
 
         try:
-            engine.queue_callback(lambda: engine.queue_callback(raise_failure))
+            after_backward(lambda: after_backward(raise_failure))
         except RuntimeError:
             # A joined rank shadows the others outside of any backward pass: `_take` of the
             # next step, or the end of the others, will tell.

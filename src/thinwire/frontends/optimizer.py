@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from thinwire import cookbook
+from thinwire import cookbook, foreach
 from thinwire.auto import Auto, dense_pipeline
 from thinwire.by_name import ByName
 from thinwire.comm import node_size_of
@@ -99,10 +99,10 @@ class Optimizer(TakesPart, torch.optim.Optimizer):
         if decay := group.get("weight_decay", 0):
             if isinstance(self._taken[parameters[0]], Momentum):
                 decays = self._decays(parameters, group["momentum"], decay)
-                steps = list(torch._foreach_add(steps, decays))
+                steps = list(foreach.add(steps, decays))
             else:
-                torch._foreach_mul_(parameters, 1 - lr * decay)
-        torch._foreach_add_(parameters, torch._foreach_mul(steps, -lr))
+                foreach.mul_(parameters, 1 - lr * decay)
+        foreach.add_(parameters, foreach.mul(steps, -lr))
 
     def _decays(self, parameters: list[Tensor], momentum: float, decay: float) -> list[Tensor]:
         """The momentum of the weights' decay, which is the same on all ranks and is not sent.
@@ -113,8 +113,8 @@ class Optimizer(TakesPart, torch.optim.Optimizer):
         for state, p in zip(kept, parameters, strict=True):
             state.setdefault("decay", torch.zeros_like(p))
         decays: list[Tensor] = [state["decay"] for state in kept]
-        torch._foreach_mul_(decays, momentum)
-        torch._foreach_add_(decays, parameters, alpha=decay)
+        foreach.mul_(decays, momentum)
+        foreach.add_(decays, parameters, alpha=decay)
         return decays
 
     def _way(self, p: Tensor) -> "Way":

@@ -7,6 +7,10 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch._C._distributed_c10d import GradBucket as GradBucket  # typed only there
+from torch._C._distributed_c10d import PrefixStore as PrefixStore
+from torch._C._distributed_c10d import TCPStore as TCPStore
+from torch._C._profiler import _ExperimentalConfig
 from torch.distributed._composable.contract import _get_registry
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,3 +33,8 @@ def after_backward(callback: Callable[[], None]) -> None:
 def backward_pass() -> int:
     """Which backward pass this is, where one is under way: a number that does not come again."""
     return torch._C._current_graph_task_id()
+
+
+def all_threads() -> _ExperimentalConfig:
+    """For `torch.profiler.profile(experimental_config=...)`, which else sees the caller's alone."""
+    return _ExperimentalConfig(profile_all_threads=True)

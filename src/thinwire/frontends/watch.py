@@ -11,13 +11,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
-from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile
 
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import ThinwireError
 from thinwire.files import whole
 from thinwire.format import duration, short
+from thinwire.frontends.torch_private import all_threads
 from thinwire.settings import check_integer
 
 if TYPE_CHECKING:
@@ -204,8 +204,8 @@ def trace(path: str | Path) -> Iterator[None]:
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
-    config = _ExperimentalConfig(profile_all_threads=True)  # gradients are exchanged in another
-    with profile(activities=activities, experimental_config=config) as profiler:
+    threads = all_threads()  # gradients are exchanged in another
+    with profile(activities=activities, experimental_config=threads) as profiler:
         yield
     with whole(path) as beside:
         profiler.export_chrome_trace(str(beside))

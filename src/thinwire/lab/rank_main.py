@@ -26,8 +26,8 @@ from typing import Any, Protocol, TextIO
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+from thinwire.frontends.torch_private import PrefixStore, TCPStore
 from thinwire.kernels._compile_once import compile_once
 from thinwire.lab.namespaces import interface_bytes
 

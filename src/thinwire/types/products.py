@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from thinwire import foreach
+
 
 @dataclass(frozen=True, slots=True)
 class Matrices:
@@ -40,7 +42,7 @@ class Products:
         for where, left, right in self.products:
             where.of(dense).baddbmm_(left.mT, right, alpha=alpha)
         if self.stretches:
-            torch._foreach_add_(self._places(dense), self._values(), alpha=alpha)
+            foreach.add_(self._places(dense), self._values(), alpha=alpha)
         return dense
 
     def write_to(self, dense: Tensor) -> Tensor:
@@ -48,7 +50,7 @@ class Products:
         for where, left, right in self.products:
             torch.bmm(left.mT, right, out=where.of(dense))
         if self.stretches:
-            torch._foreach_copy_(self._places(dense), self._values())
+            foreach.copy_(self._places(dense), self._values())
         return dense
 
     def _places(self, dense: Tensor) -> list[Tensor]:

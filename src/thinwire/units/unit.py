@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from thinwire import foreach
 from thinwire.comm import Traffic
 from thinwire.errors import RecipeError
 from thinwire.pipeline import Pipeline, PipelineState
@@ -178,14 +179,14 @@ class Unit:
             self._flat = torch.empty(
                 self.spec.numel, dtype=self.spec.dtype, device=self.spec.device
             )
-        torch._foreach_copy_(self._shaped(self._flat), list(grads))
+        foreach.copy_(self._shaped(self._flat), list(grads))
         return self._flat
 
     def unflatten(self, flat: Tensor, grads: Sequence[Tensor]) -> None:
         """Write the update back into the gradients."""
         if flat.data_ptr() == grads[0].data_ptr():
             return  # it is a view of them
-        torch._foreach_copy_(list(grads), self._shaped(flat))
+        foreach.copy_(list(grads), self._shaped(flat))
 
     def _shaped(self, flat: Tensor) -> list[Tensor]:
         parts = zip(flat.split(self.sizes), self.spec.shapes, strict=True)
@@ -225,7 +226,7 @@ class Unit:
                 copies.append(copy)
                 originals.append(value)
         if copies:
-            torch._foreach_copy_(copies, originals)  # many at a time, where they are on a GPU
+            foreach.copy_(copies, originals)  # many at a time, where they are on a GPU
 
     def undo(self) -> None:
         """Go back to what `remember` saw. The buffers change places; nothing is copied."""

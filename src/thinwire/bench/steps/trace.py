@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, schedule
+
+from thinwire.frontends.torch_private import all_threads
 
 Event = dict[str, Any]
 Span = dict[str, Any]  # stream, what, start, end; seconds since the step began
@@ -35,7 +36,7 @@ def record(step: Callable[[], None], end: Callable[[], float], device: torch.dev
         with profile(
             activities=activities,
             schedule=schedule(wait=0, warmup=1, active=1),
-            experimental_config=_ExperimentalConfig(profile_all_threads=True),  # ours too
+            experimental_config=all_threads(),  # ours too
             on_trace_ready=lambda recorded: recorded.export_chrome_trace(str(path)),
         ) as profiler:
             for _ in range(2):

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
@@ -22,6 +21,7 @@ from thinwire.bench.peers import PEERS, SPARSE_PEERS, Hook
 from thinwire.bench.train.rounds import rounds_of
 from thinwire.engine.thread import OrderedWorker
 from thinwire.frontends import Handle, Outer
+from thinwire.frontends.torch_private import GradBucket
 
 Hooked = Callable[[object, GradBucket], Future[Tensor]]
 DDP_PEERS = tuple(name for name in PEERS if name not in SPARSE_PEERS)
