@@ -54,6 +54,7 @@ CASES = {
     "ok-topk of less": (replace(OK_TOPK, density=K / N / 10), RAW, 1, 0.01),
     "ok-topk of more": (replace(OK_TOPK, density=1.5 * K / N), RAW, 1, 0.01),
     "ok-topk rice+bf16": (OK_TOPK, SMALL, 1, 0.01),
+    "ok-topk, evaluating": (OkTopK(K / N, boundary_interval=1, threshold_interval=1), RAW, 1, 0.02),
     "sparcml": (SparCML(), RAW, 1, 0.02),
     "sparcml of much": (SparCML(), RAW, 1, 0.02),
     "omnireduce": (OmniReduce(256), RAW, 256, 0.1),

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.command_line import call, rows
 from support.extras import CLI, needs
 from thinwire.errors import ThinwireError
 from thinwire.plan.models import Model
-from thinwire.plan.profile import read_profile
+from thinwire.plan.profile import _union, _without, read_profile
 
 SCRIPT = """
 import torch
@@ -130,3 +132,15 @@ def test_what_is_none_is_told(tmp_path: Path, content: bytes, words: str) -> Non
     path.write_bytes(content)
     with pytest.raises(ThinwireError, match=words):
         read_profile(path, None)
+
+
+@given(st.lists(st.integers(0, 30), max_size=16), st.lists(st.integers(0, 30), max_size=16))
+def test_what_no_other_covers(mine: list[int], theirs: list[int]) -> None:
+    """Second by second: what is in a span and in none of the others."""
+    ends = (sorted(mine), sorted(theirs))
+    spans, others = (_union(zip(x[::2], x[1::2], strict=False)) for x in ends)
+
+    def seconds(of: list[tuple[float, float]]) -> set[int]:
+        return {s for begin, end in of for s in range(int(begin), int(end))}
+
+    assert seconds(_without(spans, others)) == seconds(spans) - seconds(others)

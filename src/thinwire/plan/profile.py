@@ -134,14 +134,18 @@ def _union(spans: Iterable[Span]) -> list[Span]:
 
 
 def _without(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
-    """What of `spans` no other covers; both are unions."""
+    """What of `spans` no other covers; both are unions, and so in order."""
     left: list[Span] = []
+    place = 0
     for begin, end in spans:
-        for first, last in others:
-            if first < end and last > begin:
-                if first > begin:
-                    left.append((begin, first))
-                begin = max(begin, last)
+        while place < len(others) and others[place][0] < end:
+            first, last = others[place]
+            if last > begin and first > begin:
+                left.append((begin, first))
+            begin = max(begin, last)
+            if last > end:
+                break  # it may cover some of the next span too
+            place += 1
         if begin < end:
             left.append((begin, end))
     return left
