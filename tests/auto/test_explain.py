@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import thinwire as tw
+from thinwire.auto.chooser import Decision
+from thinwire.auto.explain import local_steps
 
 TIMEOUT = timedelta(seconds=15)
 
@@ -34,3 +36,21 @@ def test_s2_says_when_union_is_cheaper(cluster, ratio, of_blocks, of_rows):
     assert of_blocks in text[2]
     assert text[3].startswith("rows: the sketch sends")
     assert of_rows in text[3]
+
+
+@pytest.mark.parametrize(
+    ("step", "compute", "says"),
+    [
+        (0.300, 0.100, "about 33% of such a step; with local steps, which train otherwise"),
+        (0.300, 0.100, "95% with an exchange every 38 steps"),
+        (0.101, 0.100, "about 99% of such a step: local steps would not pay"),
+    ],
+)
+def test_auto_says_whether_local_steps_pay(step, compute, says):
+    decision = Decision(9, "int4", "measured", 0.9, tried={"int4": step}, compute=compute)
+    (line,) = local_steps(decision)
+    assert says in line
+
+
+def test_nothing_is_said_of_local_steps_where_the_compute_is_not_known():
+    assert local_steps(Decision(9, "int4", "measured", 0.9, tried={"int4": 0.3})) == []

@@ -1,6 +1,7 @@
 """What `auto` expects of each choice before it tries one."""
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 
@@ -18,6 +19,14 @@ PROBE = 0.5  # of a dense step's time: what measuring the network may take
 HALVINGS = 40
 
 
+class Forecast(NamedTuple):
+    """Seconds of a whole step by each choice, and what they were computed from."""
+
+    steps: dict[str, float]
+    network: Network
+    compute: float  # seconds of a step that are no exchange
+
+
 def method_of(label: str) -> str:
     """What variants of a method share: the label without unit and codec."""
     return label.split(" | ")[0].split(BY)[0]
@@ -31,8 +40,8 @@ def predicted_steps(
     device: torch.device,
     nodes: Nodes | None,
     overlap: bool,
-) -> tuple[dict[str, float], Network]:
-    """Seconds of a whole step by each choice, where a dense one takes `dense`.
+) -> Forecast:
+    """What a step takes by each choice, where a dense one takes `dense`.
 
     `shapes` are in the order of the forward pass. The network is measured every time: it may be
     another than yesterday's. What a dense step took beside its exchange is the compute.
@@ -53,7 +62,7 @@ def predicted_steps(
     compute = _inverse(lambda c: seconds(DENSE, c), dense)
     off = dense / seconds(DENSE, compute)  # where the exchange alone would take longer
     tried = [label for label, recipe in pipelines.items() if _is_worth_a_trial(recipe, device)]
-    return {label: off * seconds(label, compute) for label in tried}, network
+    return Forecast({label: off * seconds(label, compute) for label in tried}, network, compute)
 
 
 def _is_worth_a_trial(recipe: Pipeline, device: torch.device) -> bool:

@@ -30,6 +30,7 @@ class Decision:
     predicted: dict[str, float] = field(default_factory=dict)
     tried: dict[str, float] = field(default_factory=dict)
     network: Network | None = None
+    compute: float = 0.0  # of a step, where it is known
     lost: float = 0.0  # dense steps' time that trials took more than dense would have
     units: Choice = field(default_factory=dict)  # where each has its own choice
     unit_costs: dict[str, dict[str, float]] = field(default_factory=dict)  # predicted, by label

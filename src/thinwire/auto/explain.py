@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 from thinwire.auto import Auto
@@ -21,6 +22,7 @@ from thinwire.units.rows import RowUnit
 from thinwire.units.unit import Unit
 
 SHOWN = 5  # of the choices that were not tried
+UTILISATION = 0.95  # of the time, for the compute
 
 
 def explain(
@@ -98,7 +100,8 @@ def _decided(chooser: Chooser, units: dict[str, Unit]) -> str:
         lines.append(_tier(chooser.pipelines[decision.label]))
     if decision.network is not None:
         lines.append(f"network: {decision.network}")
-    return "\n".join(lines + (_units(decision, units) if by_unit else _tried(decision)))
+    lines += _units(decision, units) if by_unit else _tried(decision)
+    return "\n".join(lines + local_steps(decision))
 
 
 def _summary(decision: Decision) -> str:
@@ -126,6 +129,26 @@ def _tried(decision: Decision) -> list[str]:
         more = f", and {len(untried) - len(best)} more" if len(untried) > len(best) else ""
         lines.append(f"not tried, predicted: {named}{more}")
     return lines
+
+
+def local_steps(decision: Decision) -> list[str]:
+    """How rarely ranks would have to exchange for the compute to have nearly all of the time.
+
+    A round of H steps by the chosen recipe takes H computes and what one step takes beside its own;
+    `thinwire plan` says it of the set-ups for local steps, which send less.
+    """
+    if not decision.compute:
+        return []
+    step, compute = decision.tried[decision.label], decision.compute
+    share = min(1.0, compute / step)
+    said = f"compute is about {share:.0%} of such a step"
+    if share >= UTILISATION:
+        return [f"{said}: local steps would not pay"]
+    every = ceil(UTILISATION / (1 - UTILISATION) * (step - compute) / compute)
+    return [
+        f"{said}; with local steps, which train otherwise, it would be {UTILISATION:.0%} with an "
+        f"exchange every {every:,} steps (tw.outer)"
+    ]
 
 
 def _units(decision: Decision, units: dict[str, Unit]) -> list[str]:

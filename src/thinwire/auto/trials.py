@@ -13,7 +13,7 @@ from math import inf
 from typing import Any, NoReturn
 
 from thinwire.auto import Auto
-from thinwire.auto.candidates import method_of, predicted_steps
+from thinwire.auto.candidates import Forecast, method_of, predicted_steps
 from thinwire.auto.chooser import Chooser, Decision, common_label
 from thinwire.auto.rules import (
     ALIKE,
@@ -27,7 +27,6 @@ from thinwire.auto.rules import (
     typical,
 )
 from thinwire.comm import GroupCommunicator, Nodes
-from thinwire.cost.network import Network
 from thinwire.cost.probe import agreed
 from thinwire.kernels.compilations import compilations
 from thinwire.pipeline import Pipeline
@@ -110,9 +109,9 @@ class TrialChooser(Chooser):
     def _decide(self) -> "Generator[str, None, Decision]":
         dense = yield from self._measure(DENSE, self.auto.trial, settle=0)
         tried, spent, last = {DENSE: dense}, 0.0, ""
-        predicted, network = self._predict(dense)
+        forecast = self._predict(dense)
         while len(tried) <= TRIALS and spent < BUDGET:
-            label = next_trial(predicted, tried, method_of)
+            label = next_trial(forecast.steps, tried, method_of)
             if label is None:
                 break
             begin = self._steps
@@ -121,8 +120,12 @@ class TrialChooser(Chooser):
             if last:  # by now it is known how long its last step took
                 tried[last] = min(tried[last], self._before)
             last = label
-        decision = Decision(self._steps, fastest(tried), "measured", dense, predicted, tried)
-        decision.network, decision.lost = network, spent
+        decision = Decision(self._steps, fastest(tried), "measured", dense, forecast.steps, tried)
+        decision.network, decision.compute, decision.lost = (
+            forecast.network,
+            forecast.compute,
+            spent,
+        )
         if len(tried) == 1:
             decision.reason = "no other choice was predicted to be faster"
         yield from self._confirm(decision)
@@ -183,7 +186,7 @@ class TrialChooser(Chooser):
         seconds, self._before = agreed(self.comm, [measured, _seconds(*self._took[0])])
         return seconds
 
-    def _predict(self, dense: float) -> tuple[dict[str, float], Network]:
+    def _predict(self, dense: float) -> Forecast:
         """Seconds of a step by each choice, from what a dense one took."""
         shapes = {
             name: shape
