@@ -196,6 +196,34 @@ def test_damage_is_refused(way):
         FewBits(8).exchange(x, None, ExchangeContext("w", 0, 7, Damaged(way)))
 
 
+class Replaying(GroupCommunicator):
+    """A rank alone, which hears what it said the first time by one of the two ways."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way, self.first = way, {}
+
+    def all_to_all_equal(self, rows):
+        return self._heard(super().all_to_all_equal(rows), "to owners")
+
+    def all_gather_equal(self, tensor):
+        return self._heard(super().all_gather_equal(tensor), "from owners")
+
+    def _heard(self, rows, way):
+        first = self.first.setdefault(way, rows.clone())
+        return first if way == self.way else rows
+
+
+@pytest.mark.parametrize("way", ["to owners", "from owners"])
+@pytest.mark.parametrize(("step", "tensor"), [(1, "w"), (0, "b")])
+def test_shards_of_another_step_or_tensor_are_refused(way, step, tensor):
+    x, comm = torch.randn(900, generator=torch.Generator().manual_seed(0)), Replaying(way)
+    for _ in range(2):
+        FewBits(8).exchange(x, None, ExchangeContext("w", 0, 7, comm))
+    with pytest.raises(WireFormatError, match="another step or tensor"):
+        FewBits(8).exchange(x, None, ExchangeContext(tensor, step, 7, comm))
+
+
 def test_a_sparse_selection_travels_whole():
     """Rows of an embedding do not: they have no residual, and go by dense allreduce."""
     assert FewBits(4).without_loss() == Dense()

@@ -223,6 +223,8 @@ def test_a_damaged_shard_or_one_of_another_form_is_found(case: Case) -> None:
     form = Form(1000, 3, 4, 32, 5)
     rows = case.run(quantise_shards, normal(1000), form, 1)
     with case.chosen():
+        form.seal(rows, "here")
+        assert bool(form.sound(rows, "here")) and not form.sound(rows, "there")
         form.seal(rows)
         assert bool(form.sound(rows))
         others = (Form(1001, 3, 4, 32, 5), Form(1000, 3, 4, 32), Form(1000, 3, 4, 32, 6))

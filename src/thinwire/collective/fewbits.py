@@ -33,7 +33,8 @@ class FewBits(Collective):
     that quantise; only elsewhere is there a dense tensor of what was delivered.
 
     Every rank knows every size, so on a GPU the host is asked nothing: two launches of NCCL for a
-    unit. Each shard has a checksum, which also stands for the settings: there is no header.
+    unit. Each shard has a checksum, which also stands for the settings, the step, the tensor and
+    the way it goes: there is no header.
     """
 
     name = "few-bits"
@@ -72,25 +73,26 @@ class FewBits(Collective):
         comm, me = ctx.comm, ctx.comm.rank
         form = self.form(x.numel(), comm.size, ctx.stream("rotation") if self.rotate else None)
         in_place = ctx.in_place and not isinstance(s, Sparse)
+        to_owners, from_owners = (f"{w} {ctx.step} {ctx.tensor}" for w in ("to", "from"))
         with ctx.phase("encode"):
             seed = self._seed("round", ctx)
             wires = quantise_shards(x, form, me, seed, in_place, addend)
-            form.seal(wires)
+            form.seal(wires, to_owners)
         with ctx.phase("exchange"):
             arrived = comm.all_to_all_equal(wires)
         with ctx.phase("decode"):
-            ctx.later(form.sound(arrived), _refuse_unsound)
+            ctx.later(form.sound(arrived, to_owners), _refuse_unsound)
             wire = add_up_shards(arrived, x, form, me, self._seed("round the sum", ctx), in_place)
             delivered = None
             if ctx.settles and not in_place:
                 delivered = _delivered(wires, arrived, wire, form, me, x)
             if ctx.bad is not None:  # as `Pipeline` marks a selection
                 form.scales(wire[None])[:, :1].masked_fill_(ctx.bad > 0, torch.nan)
-            form.seal(wire[None])
+            form.seal(wire[None], from_owners)
         with ctx.phase("exchange"):
             gathered = comm.all_gather_equal(wire)
         with ctx.phase("decode"):
-            ctx.later(form.sound(gathered), _refuse_unsound)
+            ctx.later(form.sound(gathered, from_owners), _refuse_unsound)
             if ctx.steady:
                 ctx.later(form.scales(gathered)[:, :1].isnan().any(), ctx.note_bad)
             out = ctx.output(x.numel(), x, zeroed=False)
@@ -127,4 +129,6 @@ def _delivered(
 
 def _refuse_unsound(sound: int) -> None:
     if not sound:
-        raise WireFormatError("some rank's shard is damaged, or not what this step expects")
+        raise WireFormatError(
+            "some rank's shard is damaged, of another step or tensor, or of other settings"
+        )

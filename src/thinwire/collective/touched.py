@@ -8,6 +8,7 @@ from torch import Tensor
 
 from thinwire.collective._blocks import block_count, in_blocks
 from thinwire.comm.messages import ring_bytes
+from thinwire.errors import WireFormatError
 from thinwire.kernels.pack_bits import pack_bits, packed_bytes, unpack_bits
 from thinwire.types import ExchangeContext, Selection, Sparse
 
@@ -89,8 +90,10 @@ def _touched_by_any(mine: Tensor, blocks: int, ctx: ExchangeContext) -> Tensor:
     if method == "lists":
         with ctx.phase("exchange"):
             lists = comm.all_gather(mine.to(_list_dtype(blocks)))
-            touched: Tensor = torch.unique(torch.cat(lists))
-            return touched.to(torch.int64)
+            touched: Tensor = torch.unique(torch.cat(lists)).to(torch.int64)  # ascending
+        if touched.numel() and not 0 <= int(touched[0]) <= int(touched[-1]) < blocks:
+            raise WireFormatError(f"some rank lists a block that is none of these {blocks}")
+        return touched
     with ctx.phase("encode"):
         flags = torch.zeros(blocks, dtype=torch.int32, device=mine.device)
         flags[mine] = 1

@@ -78,18 +78,20 @@ class Form:
         first = self.code_bytes
         return rows[:, first : first + 2 * self.groups].view(torch.bfloat16)
 
-    def seal(self, rows: Tensor) -> None:
-        """Write the checksums."""
-        rows.view(torch.int64)[:, -1] = self._checksums(rows)
+    def seal(self, rows: Tensor, address: str = "") -> None:
+        """Write the checksums of rows that are to be read at this address: a step, a tensor."""
+        rows.view(torch.int64)[:, -1] = self._checksums(rows, address)
 
-    def sound(self, rows: Tensor) -> Tensor:
-        """Whether (0-D, bool) all rows are sealed as of this form: asks the host nothing."""
-        return (rows.view(torch.int64)[:, -1] == self._checksums(rows)).all()
+    def sound(self, rows: Tensor, address: str = "") -> Tensor:
+        """Whether (0-D, bool) all rows are sealed as of this form, for this address: asks the host
+        nothing."""
+        return (rows.view(torch.int64)[:, -1] == self._checksums(rows, address)).all()
 
-    def _checksums(self, rows: Tensor) -> Tensor:
-        """Of words counted from a number that stands for the form, in place of a header."""
-        name = f"few bits 1: {self.numel}/{self.shards} {self.bits} {self.group} {self.rotation}"
-        return checksum_rows(rows.view(torch.int64)[:, :-1], fingerprint(name) >> 23)
+    def _checksums(self, rows: Tensor, address: str) -> Tensor:
+        """Of words counted from a number that stands for form and address, in place of a header."""
+        form = f"{self.numel}/{self.shards} {self.bits} {self.group} {self.rotation}"
+        start = fingerprint(f"few bits 2: {form} {address}") >> 23
+        return checksum_rows(rows.view(torch.int64)[:, :-1], start)
 
 
 def is_power_of_two(number: int) -> bool:
