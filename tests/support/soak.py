@@ -19,6 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -37,6 +38,7 @@ from thinwire.results.origin import commit
 
 LAYERS = (Layer((900,)), Layer((30, 20), "bfloat16", "transposed"), Layer((40,)))
 TIMEOUT = timedelta(seconds=6)
+COMPILE = timedelta(seconds=80)  # for whatever a first step compiles: that is no fault
 COLUMNS = ("injected", "survived", "mass lost", "replicas diverged", "hangs", "processes left")
 SIGNALS = {"kill -9": signal.SIGKILL, "stop": signal.SIGSTOP}
 BACKWARD = {"NaN in a backward pass": "nan", "exception in a backward pass": "raise"}
@@ -56,10 +58,13 @@ class Life:
 
 def live(group: Any, rank: int, size: int, case: Case, victim: int, fault: str, at: float) -> Life:
     """Steps until an error; the victim sends itself the signal at some moment of them."""
+    with closing(tw.Synchronizer(case.pipeline(), group, seed=case.seed, timeout=COMPILE)) as warm:
+        for step in range(2):
+            warm.average_all(case.gradients(step, rank, size))
     sync = tw.Synchronizer(case.pipeline(), group, seed=case.seed, timeout=TIMEOUT)
     updates: list[str] = []
     for step in range(10**6):
-        if step == 2 and rank == victim:  # by now everything is compiled
+        if step == 2 and rank == victim:
             threading.Timer(at, os.kill, (os.getpid(), SIGNALS[fault])).start()
         before, grads = state_digest(sync), case.gradients(step, rank, size)
         began = time.monotonic()
@@ -80,7 +85,7 @@ class Soak:
         self.recipes = everything()
         self.faults = [f for f in FAULTS if f not in link_faults.FAULTS or unavailable() is None]
         self.table: dict[str, Counter[str]] = {fault: Counter() for fault in self.faults}
-        self.cluster = Cluster(4, run_s=90)
+        self.cluster = Cluster(4, run_s=180)
         self.failures: list[str] = []
 
     def round(self) -> None:
