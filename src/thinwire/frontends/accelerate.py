@@ -28,10 +28,15 @@ class Compression:
     def __init__(self, accelerator: Accelerator, recipe: Pipeline, settings: Mapping[str, Any]):
         self.handles: list[Handle] = []
         self._accelerator, self._recipe, self._settings = accelerator, recipe, settings
-        self._given = accelerator.ddp_handler
-        accelerator.ddp_handler = self
+        self.take_place()
         accelerator.register_save_state_pre_hook(lambda models, weights, folder: self.save(folder))
         accelerator.register_load_state_pre_hook(lambda models, folder: self.load(folder))
+
+    def take_place(self) -> None:
+        """Of the handler that there is, which goes on saying what DDP is made with."""
+        if self._accelerator.ddp_handler is not self:
+            self._given = self._accelerator.ddp_handler
+            self._accelerator.ddp_handler = self
 
     def to_kwargs(self) -> dict[str, Any]:
         """What DDP is made with: called by Accelerate."""

@@ -38,11 +38,17 @@ def compress(
     compression = accelerate.compress(trainer.accelerator, recipe, **settings)
     trainer.add_callback(SaveRankFiles(compression))
     load_optimizer = trainer._load_optimizer_and_scheduler  # no callback is told of the checkpoint
+    wrap = trainer._wrap_model  # makes a handler of its own, before version 5
 
     def load(checkpoint: str | None) -> None:
         load_optimizer(checkpoint)
         if checkpoint is not None:
             compression.load(checkpoint)
 
-    trainer._load_optimizer_and_scheduler = load
+    def keep_place(*args: Any, **options: Any) -> Any:
+        model = wrap(*args, **options)
+        compression.take_place()
+        return model
+
+    trainer._load_optimizer_and_scheduler, trainer._wrap_model = load, keep_place
     return compression
