@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 
 PAPERS := gtopk ok-topk dragonn deepreduce s2
 
-.PHONY: $(PAPERS:%=paper-%) setup system demo test test-gpu soak soak-gpu fuzz quick examples lint docs bench bench-converge bench-gpu bench-converge-gpu clean
+.PHONY: $(PAPERS:%=paper-%) setup system demo test test-gpu test-ray versions soak soak-gpu fuzz quick examples lint docs bench bench-converge bench-gpu bench-converge-gpu clean
 
 setup: $(STAMP)
 
@@ -41,6 +41,19 @@ LOG ?= docs/results/test-gpu.log
 JOBS ?= 4
 test-gpu:
 	PYTHONPATH=src:tests $(PYTHON) -m gpu --log $(LOG) --jobs $(JOBS)
+
+# Ray Train, in an environment of its own: 0.6 GB, and some minutes on two cores.
+RAY_LOG ?= docs/results/test-ray.log
+test-ray:
+	$(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/pip install --quiet -c constraints.txt -e '.[ray]' transformers pytest pytest-timeout hypothesis pillow
+	.venv-ray/bin/python -m pytest tests/frontends/test_ray.py -v -o addopts= > $(RAY_LOG)
+
+# The front ends' tests with the versions of one environment: a row of docs/results/versions.json.
+# make versions PYTHON=/an/environment/bin/python NAME=lowest
+NAME ?= as it is
+versions:
+	PYTHONPATH=src:tests $(PYTHON) scripts/versions.py "$(NAME)"
 
 # STEPS with random delays for each recipe, over NCCL as it comes, in BUDGET_S seconds at most: about three minutes.
 # A short look: make soak-gpu PYTHON=python3 STEPS=200 BUDGET_S=90. `python -m support.soak --gpu` is the same.
@@ -150,4 +163,4 @@ bench-converge-gpu:
 	  --times $(RESULTS)/train-gpu.json --budget-s $(BUDGET) $(RESUME) --json $(RESULTS)/converge-gpu.json
 
 clean:
-	rm -rf .venv build dist docs/_build
+	rm -rf .venv .venv-ray build dist docs/_build

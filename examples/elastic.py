@@ -52,7 +52,6 @@ def main() -> None:
                 torch.save(whole, FILE.with_suffix(".new"))
                 FILE.with_suffix(".new").replace(FILE)  # never half a file
                 print(f"{ranks} ranks saved step {step}, waiting {waiting(state):.6f}", flush=True)
-
     FILE.unlink(missing_ok=True)
     dist.destroy_process_group()
 

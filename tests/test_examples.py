@@ -32,6 +32,7 @@ SAYS = {
     "with_fsdp.py": "step 60  loss",
     "with_jax.py": "step 40  loss",
     "with_lightning.py": "step 20  loss",
+    "with_ray.py": "",  # starts its processes itself: tests/frontends/test_ray.py
     "with_trainer.py": "step 20  loss",
     "with_torchft.py": "",  # starts its processes itself: tests/frontends/test_torchft.py
     "without_ddp.py": "step 40  loss",
