@@ -18,7 +18,10 @@ def test_any_gradients(cluster, recipe, size, data):
     check(cluster.run(ranks.train, size, case))
 
 
-@pytest.mark.parametrize(("recipe", "size"), with_every_size())
+SOME = [(recipe, size) for recipe, size in with_every_size() if size not in (4, 6, 7)]
+
+
+@pytest.mark.parametrize(("recipe", "size"), SOME)
 def test_what_ranks_deliver_is_the_total(cluster, recipe, size):
     layers = (
         Layer((900,)),

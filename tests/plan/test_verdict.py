@@ -32,10 +32,13 @@ def test_yes_is_said_of_what_keeps_the_loss_and_the_price_of_more_is_named() -> 
 
 def test_each_tier_has_an_interval_and_dense_none() -> None:
     steps = of(topk=0.2, int8=0.5, dense=1.0)
-    exact, near, fast = tiers(steps, diagnose(steps, RECIPES, COMPUTE))
+    exact, near, fast = tiers(steps, RECIPES, diagnose(steps, RECIPES, COMPUTE))
     assert (exact["recipe"], exact["gain_low"], exact["gain_high"]) == ("dense", 1, 1)
     assert near["gain"] == 2 and fast["recipe"] == "topk"
     assert (near["gain_low"], near["gain_high"]) == (0.9 / 0.6, 1.1 / 0.4)
+    steps = of(int8=0.5, topk=0.6, dense=1.0)  # the best of all keeps the loss
+    fast = tiers(steps, RECIPES, diagnose(steps, RECIPES, COMPUTE))[-1]
+    assert (fast["quality"], fast["recipe"], fast["quality_of_recipe"]) == ("fast", "int8", "near")
 
 
 def test_what_is_no_faster_than_what_keeps_the_loss_is_not_named() -> None:

@@ -171,7 +171,7 @@ def _diagnosed(
         "best": next(iter(steps)),
         "best_by_quality": verdict.best,
         "pays_below_gbps": below,
-        "gain_by_quality": tiers(steps, verdict),
+        "gain_by_quality": tiers(steps, recipes, verdict),
         "observed": str(seen or ""),
     }
     plans = local_plans(planned, workers, measured.network, None) if planned.compute else []
@@ -193,7 +193,7 @@ def _show_tiers(console: Console, rows: list[Row]) -> None:
             row["recipe"],
             f"{row['gain']:.2f}",
             f"{row['gain_low']:.2f} … {row['gain_high']:.2f}",
-            LOSS[row["quality"]],
+            LOSS[row["quality_of_recipe"]],
         )
         for row in rows
     ]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from thinwire.auto.quality import IN_WORDS, Quality, admits
+from thinwire.auto.quality import IN_WORDS, Quality, admits, quality_of
 from thinwire.cost.network import Network
 from thinwire.cost.predict import Prediction
 from thinwire.format import duration
@@ -47,13 +47,14 @@ def diagnose(
     return Verdict("no", f"No: {_why_not(steps, compute)}{_below(below)}", best)
 
 
-def tiers(steps: Steps, verdict: Verdict) -> list[Row]:
-    """What each tier's best recipe would gain over dense, from the least to the most."""
+def tiers(steps: Steps, recipes: Mapping[str, Pipeline], verdict: Verdict) -> list[Row]:
+    """What each tier's best recipe would gain over dense, and of which tier that one is."""
     dense = steps["dense"]
     return [
         {
             "quality": quality,
             "recipe": name,
+            "quality_of_recipe": quality_of(recipes[name]),
             "gain": dense.seconds / best.seconds,
             "gain_low": dense.low / best.high if best is not dense else 1.0,
             "gain_high": dense.high / best.low if best is not dense else 1.0,

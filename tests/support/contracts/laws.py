@@ -1,5 +1,6 @@
 """Laws 1 and 2 for what one run saw; conservation in units of what rounding allows."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -7,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import thinwire as tw
-from support.contracts.cases import DTYPES, Case
+from support.contracts.cases import DTYPES, Layer
 from thinwire.collective import Dense, LowRank
 from thinwire.collective._factoring import is_thin
 from thinwire.feedback import Adam, Ef21, Momentum, Residual
@@ -59,6 +60,20 @@ def sum_over_ranks(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     if group is not None:
         dist.all_reduce(x, group=group)
     return x
+
+
+def sums_over_ranks(
+    all_parts: Mapping[str, Tensor], group: dist.ProcessGroup | None
+) -> dict[str, Tensor]:
+    """Of many tensors by one allreduce: eight ranks on two cores take milliseconds for each."""
+    if not all_parts:
+        return {}
+    joined = sum_over_ranks(torch.cat([part.reshape(-1) for part in all_parts.values()]), group)
+    pieces = joined.split([part.numel() for part in all_parts.values()])
+    return {
+        name: piece.view(part.shape)
+        for (name, part), piece in zip(all_parts.items(), pieces, strict=True)
+    }
 
 
 def accumulating_dtype(pipeline: tw.Pipeline, dtype: torch.dtype, numel: int) -> torch.dtype:
@@ -124,27 +139,26 @@ def outflow(new: State) -> Tensor | float:
     return new["feedback/residual"].double() if "feedback/residual" in new else 0.0
 
 
-def conservation_excess(
-    case: Case,
-    pipeline: tw.Pipeline,
-    layer: int,
-    grad: Tensor,
-    update: Tensor,
-    old: State,
-    new: State,
-    group: dist.ProcessGroup | None,
-    size: int,
-) -> float:
-    """The largest |Σ (inflow - outflow) - P·update|, elementwise, over what rounding allows."""
-    dtype = DTYPES[case.layers[layer].dtype]
-    brought, kept = inflow(pipeline, grad, old, dtype), outflow(new)
-    settled = sum_over_ranks(sum(brought) - kept, group)
+def balance(pipeline: tw.Pipeline, layer: Layer, grad: Tensor, old: State, new: State) -> Tensor:
+    """A rank's inflow - outflow, and how much it moved, in two rows: to be added over the ranks."""
+    brought, kept = inflow(pipeline, grad, old, DTYPES[layer.dtype]), outflow(new)
     magnitudes = sum(part.abs() for part in brought) + abs(kept)
-    magnitudes += terms(pipeline, case.layers[layer].shape, brought)
-    moved = sum_over_ranks(magnitudes, group) + size * update.abs()
+    magnitudes += terms(pipeline, layer.shape, brought)
+    return torch.stack((sum(brought) - kept, magnitudes))
+
+
+def conservation_excess(
+    pipeline: tw.Pipeline, layer: Layer, balances: Tensor, update: Tensor, size: int
+) -> float:
+    """The largest |Σ (inflow - outflow) - P·update|, elementwise, over what rounding allows.
+
+    `balances` are those of all ranks, added.
+    """
+    dtype = DTYPES[layer.dtype]
+    settled, moved = balances[0], balances[1] + size * update.abs()
     # Two roundings for feedback before and two after it, P for the sum, one for the mean; and
     # as many in this test's own float64 sums.
-    adding = Rounding.of(accumulating_dtype(pipeline, dtype, grad.numel()))
+    adding = Rounding.of(accumulating_dtype(pipeline, dtype, update.numel()))
     operations = 2 * size + 10
     allowed = operations * (adding.relative * moved + size * adding.absolute)
     if dtype != accumulator(dtype):  # the update was rounded into the gradient's own storage
@@ -174,8 +188,9 @@ def estimate_excess(
     if old is not None:
         before = old["feedback/estimate"].double()
         mean_before = old["feedback/mean_estimate"].double()
-    gap = sum_over_ranks(estimate - before, group) - size * (mean - mean_before)
-    moved = sum_over_ranks(estimate.abs() + before.abs(), group)
+    parts = torch.stack((estimate - before, estimate.abs() + before.abs()))
+    gone, moved = sum_over_ranks(parts, group)
+    gap = gone - size * (mean - mean_before)
     moved += size * (mean.abs() + mean_before.abs())
     # One rounding for each rank's estimate, P for the sum, one for the mean, one to add it.
     rounding = Rounding.of(accumulator(dtype))

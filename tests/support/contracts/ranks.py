@@ -57,25 +57,31 @@ def train(
     if saved is not None:
         sync.load_state_dict([torch.load(io.BytesIO(s), weights_only=True) for s in saved])
     pipeline = sync.pipeline
-    report = []
+    report, new = [], sync.state_dict()["tensors"]
     for step in range(case.steps):
-        old = sync.state_dict()["tensors"]
+        old = new
         grads = case.gradients(step, rank, size)
         before = {
             name: grad.reshape(-1).to(torch.float64, copy=True) for name, grad in grads.items()
         }
         updates = sync.average_all(grads)
         new = sync.state_dict()["tensors"]
+        layers = dict(zip(case.names(), case.layers, strict=True))
+        balances = laws.sums_over_ranks(
+            {
+                name: laws.balance(pipeline, layer, before[name], old.get(name, {}), new[name])
+                for name, layer in layers.items()
+                if laws.counts_all(pipeline) or before[name].numel() <= pipeline.bypass
+            },
+            group,
+        )
         excess = []
-        for i, name in enumerate(case.names()):
+        for name, layer in layers.items():
             update = updates[name].double().reshape(-1)
-            if laws.counts_all(pipeline) or before[name].numel() <= pipeline.bypass:
-                gap = laws.conservation_excess(
-                    case, pipeline, i, before[name], update, old.get(name, {}), new[name],
-                    group, size,
-                )  # fmt: skip
+            if name in balances:
+                gap = laws.conservation_excess(pipeline, layer, balances[name], update, size)
             elif laws.uses_estimates(pipeline):
-                dtype = DTYPES[case.layers[i].dtype]
+                dtype = DTYPES[layer.dtype]
                 gap = laws.estimate_excess(update, old.get(name), new[name], dtype, group, size)
             else:
                 gap = 0.0  # unbiased, not conserving: see test_law_1_unbiased.py
@@ -105,10 +111,9 @@ def exchange(group: Any, rank: int, size: int, case: Case) -> list[tuple[str, fl
             chosen = pipeline.sparsifier.select(x, pipeline.sparsifier.init(spec), ctx)
             reduced = pipeline.collective.exchange(chosen, pipeline.codec, ctx)
             total, mine = dense_of(reduced.total), dense_of(reduced.delivered).double()
-            moved = laws.sum_over_ranks(mine.abs(), group)
+            meant, moved = laws.sum_over_ranks(torch.stack((mine, mine.abs())), group)
             rounding = laws.Rounding.of(laws.accumulating_dtype(pipeline, grad.dtype, x.numel()))
             allowed = (2 * size + 2) * (rounding.relative * moved + size * rounding.absolute)
-            meant = laws.sum_over_ranks(mine, group)
             if not getattr(pipeline.collective, "conserves", True):
                 allowed += pipeline.codec.error_bound(meant)
             gap = (meant - total.double()).abs()
