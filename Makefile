@@ -69,7 +69,7 @@ FLAT ?= 0
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m support.soak --minutes $(MINUTES) --flat $(FLAT)
 
-# FUZZ altered payloads, FUZZ altered parts for each codec, and FUZZ altered states for the loader: 20 minutes on an idle core.
+# FUZZ altered payloads, FUZZ altered parts for each codec, and FUZZ altered states for the loader: an hour on an idle core.
 FUZZ ?= 200000
 FUZZ_LOG ?= docs/results/fuzz.log
 fuzz: setup

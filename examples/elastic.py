@@ -1,8 +1,7 @@
 """Ranks come and go:  torchrun --nnodes 1:3 --max-restarts 3 --rdzv-backend c10d … elastic.py
 
 When a node is lost, torchrun starts the others again as a smaller group. What waited on all ranks
-is in one file, and goes on with those that are there. TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for the
-agents, so that workers of a later group do not wait at the first one's store.
+is in one file, and goes on with those that are there.
 """
 
 import os
