@@ -18,7 +18,6 @@ from thinwire.cookbook import recipe
 from thinwire.cost.network import Link, Network
 from thinwire.cost.predict import predict
 from thinwire.errors import ThinwireError
-from thinwire.pipeline import Pipeline
 from thinwire.report.converge import REFERENCE
 from thinwire.results.curves import is_run
 from thinwire.results.file import ResultFile, Row
@@ -125,7 +124,7 @@ class Measures:
 
 
 def exchange(
-    name: str | Pipeline, n: int, workers: int, link: Link, alike: float = 0.25
+    name: str, n: int, workers: int, link: Link, alike: float = 0.25
 ) -> tuple[float, float]:
     """Seconds and bytes per rank of one exchange, in the α-β model."""
     prediction = predict(recipe(name), {"gradient": (n,)}, workers, Network(link), alike=alike)

@@ -2,15 +2,11 @@
 2022.
 """
 
-from dataclasses import replace
 from math import log2
 from statistics import NormalDist, fmean
 
 from thinwire.bench.codecs.data import gradients
-from thinwire.collective import OkTopK
-from thinwire.cookbook import recipe
 from thinwire.cost.network import Link
-from thinwire.pipeline import Pipeline
 from thinwire.report.papers import IN_PART, NO, NOTHING
 from thinwire.reproduce.experiment import (
     COMPUTED,
@@ -56,15 +52,6 @@ def _bound(method: str, density: float, workers: int) -> float:
     return 2 * (workers - 1)
 
 
-def _in_first_steps(name: str) -> Pipeline:
-    """Ok-Topk evaluates thresholds and regions in each of these, while residuals ramp up."""
-    pipeline = recipe(name)
-    if not isinstance(pipeline.collective, OkTopK):
-        return pipeline
-    often = replace(pipeline.collective, threshold_interval=1, boundary_interval=1)
-    return replace(pipeline, collective=often)
-
-
 def measure_volume(measures: Measures) -> list[Panel]:
     """Table 1, and the simulation beside real exchanges."""
     density, n = 0.01, measures.scale(800_000, 4096)
@@ -77,10 +64,10 @@ def measure_volume(measures: Measures) -> list[Panel]:
         k = density * n
         volumes.append(Curve(method, counts, [each / 4 / k for each in sent]))
         volumes.append(Curve(method, counts, [_bound(method, density, p) for p in counts], PAPER))
-        modelled = "dense" if method == "dense" else name
+        recipe = "dense" if method == "dense" else name
         compared.append(Curve(method, counts, sent))
         # The bench's gradients: about half of what a rank selects is every rank's.
-        model = [exchange(_in_first_steps(modelled), n, p, ARIES, alike=0.5)[1] for p in counts]
+        model = [exchange(recipe, n, p, ARIES, alike=0.5)[1] for p in counts]
         compared.append(Curve(method, counts, model, COMPUTED))
     return [
         Panel(VOLUME, "workers", "", volumes),
@@ -258,8 +245,7 @@ PAPER_OK_TOPK = Paper(
             "table 1",
             "words sent by each allreduce",
             "0.8 M elements, ρ = 0.01, P = 2 to 16 processes on the loopback; bytes by the "
-            "kernel's counters, the mean over the ranks. The paper's is the busiest rank's. Steps "
-            "4 to 9: computed with thresholds and regions evaluated in each, regions equally wide.",
+            "kernel's counters, the mean over the ranks. The paper's is the busiest rank's.",
             measure_volume,
             judge_volume,
         ),
