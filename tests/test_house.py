@@ -91,7 +91,7 @@ def test_the_command_line_has_its_libraries_to_itself(library: str) -> None:
     assert elsewhere == []
 
 
-@pytest.mark.parametrize("framework", ["accelerate", "transformers", "lightning", "jax"])
+@pytest.mark.parametrize("framework", ["accelerate", "transformers", "lightning", "jax", "ray"])
 def test_a_framework_is_imported_by_its_own_front_end_alone(framework: str) -> None:
     importers = {name_of(module) for module in MODULES if framework in imported(module)}
     assert importers == {f"frontends/{framework}.py"}

@@ -17,6 +17,7 @@ from support.doors import RECIPE, Sentences, identical, tiny, weights
 from support.extras import needs
 
 pytestmark = [needs("ray", "transformers"), pytest.mark.timeout(1800)]
+ROOT = Path(__file__).parents[2]
 STEPS, ACCUMULATE, CLIP = 4, 2, 0.5
 CHECKPOINT = 2  # after so many steps, and at the end
 
@@ -203,10 +204,8 @@ def test_a_second_run_has_the_same_bits(resumed, folder):
     assert all(answer["bits"] and answer["norms"] for answer in answers)
 
 
-def test_the_example_runs(folder):
-    example = Path(__file__).parents[2] / "examples" / "with_ray.py"
-    done = subprocess.run(
-        [sys.executable, example], capture_output=True, text=True, timeout=600, cwd=folder
-    )
+def test_the_example_runs():
+    command = [sys.executable, "examples/with_ray.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "step 40  loss" in done.stdout
