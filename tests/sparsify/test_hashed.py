@@ -81,7 +81,7 @@ def test_a_threshold_serves_some_steps(rows: int | None) -> None:
     def sampled_at(step: int, density: float | None = None) -> int:
         ctx = replace(at(step), steady=True, density=density)
         sparsifier.select_from(LazySum(x), state, ctx)
-        steps = state["sampled"].view(-1, 2)[:, 0].tolist()
+        steps = state["sampled_at"].view(-1).tolist()
         assert len(set(steps)) == 1 and state["threshold"].shape == (
             () if rows is None else (rows,)
         )
@@ -103,7 +103,7 @@ def test_a_gpu_selects_as_the_cpu_does_without_the_host() -> None:
         for state in (on_cpu, on_gpu):
             if step == 41:
                 state["threshold"] += 4
-                state["sampled"] = torch.tensor([40, 701])
+                state["sampled_at"], state["sampled_for"] = torch.tensor(40), torch.tensor(701)
         ctx, there = replace(at(step), steady=True), LazySum(x.cuda())
         ours = sparsifier.select_from(LazySum(x), on_cpu, ctx)
         torch.cuda.set_sync_debug_mode("error")

@@ -41,7 +41,7 @@ class StepRunner:
         if not self.is_steady(unit):
             self.lanes.join()
             self._begin(unit, grads)()
-        elif unit.pipeline.collective.in_two_rounds:
+        elif unit.pipeline.collective.in_two_rounds and unit.spec.device.type == "cuda":
             with self.lanes.take(unit.spec.device):
                 self._run_steadily(unit, grads)
         else:

@@ -55,7 +55,8 @@ class HashedSlots(OnePass):
     def init(self, spec: TensorSpec) -> State:
         """For steady steps the threshold, and on the host which step sampled it, for which k."""
         threshold = torch.zeros((), dtype=spec.accumulator, device=spec.device)
-        return {"threshold": threshold, "sampled": torch.tensor([_NEVER, 0])}
+        step, count = torch.tensor(_NEVER), torch.tensor(0)
+        return {"threshold": threshold, "sampled_at": step, "sampled_for": count}
 
     def select_parts(self, x: LazySum, state: State, ctx: StepContext) -> Selection:
         if ctx.steady:
@@ -76,12 +77,14 @@ class HashedSlots(OnePass):
 
     def _threshold(self, x: LazySum, k: int, state: State, ctx: StepContext) -> Tensor:
         """That of some steps ago, or one for this step and some more."""
-        known = {(step, count) for step, count in state["sampled"].view(-1, 2).tolist()}
+        saved = (state[key].view(-1).tolist() for key in ("sampled_at", "sampled_for"))
+        known = set(zip(*saved, strict=True))  # of several tensors' states
         step, count = known.pop()
         serves = min(self.interval, max(1, step // 2))
         if not known and count == k and step != _NEVER and 0 < ctx.step - step < serves:
             return state["threshold"].view(-1)[0]
         threshold = sampled_threshold(x, k, self.sample, ctx)
         state["threshold"] = threshold.expand_as(state["threshold"]).clone()
-        state["sampled"] = torch.tensor([ctx.step, k]).expand_as(state["sampled"]).clone()
+        for key, number in (("sampled_at", ctx.step), ("sampled_for", k)):
+            state[key] = torch.full_like(state[key], number)
         return threshold
