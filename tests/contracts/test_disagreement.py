@@ -10,13 +10,14 @@ import pytest
 import thinwire as tw
 from support.contracts import ranks
 from support.contracts.cases import Case, Layer
+from support.contracts.strategies import ranks as sizes
 from thinwire.collective import AllGather, Dense
 from thinwire.cookbook import RECIPES
 
 LAYERS = (Layer((60, 20)), Layer((50,)))
 
 
-@pytest.mark.parametrize("size", [2, 8])
+@pytest.mark.parametrize("size", sizes[1:])
 @pytest.mark.parametrize("about", ranks.FROM_THE_START)
 def test_ranks_that_disagree_from_the_start(cluster, about, size):
     case = Case("topk", LAYERS)
@@ -26,7 +27,7 @@ def test_ranks_that_disagree_from_the_start(cluster, about, size):
         assert not sent
 
 
-@pytest.mark.parametrize("size", [2, 8])
+@pytest.mark.parametrize("size", [2, 3, 8])
 @pytest.mark.parametrize("about", ["shape", "size", "dtype", "name", "order", "count"])
 def test_ranks_that_disagree_on_a_step(cluster, about, size):
     case = Case("topk", LAYERS)

@@ -18,10 +18,7 @@ def test_any_gradients(cluster, recipe, size, data):
     check(cluster.run(ranks.train, size, case))
 
 
-SOME = [(recipe, size) for recipe, size in with_every_size() if size not in (4, 6, 7)]
-
-
-@pytest.mark.parametrize(("recipe", "size"), SOME)
+@pytest.mark.parametrize(("recipe", "size"), with_every_size())
 def test_what_ranks_deliver_is_the_total(cluster, recipe, size):
     layers = (
         Layer((900,)),

@@ -60,15 +60,15 @@ def one_per(role: str) -> list[str]:
 
 
 def with_every_size() -> list[tuple[str, int]]:
-    """What depends on P is the collective: one with each at P = 1 to 8, and all recipes at 3."""
+    """What depends on P is the collective: one with each at P = 1 to 8, and all recipes at 5."""
     thorough = one_per("collective")
-    others = [(name, 3) for name in everything() if name not in thorough]
+    others = [(name, 5) for name in everything() if name not in thorough]
     return [(name, size) for name in thorough for size in range(1, 9)] + others
 
 
 def with_two_sizes() -> list[tuple[str, int]]:
-    """For laws that do not depend on P: everything at 2, and one with each collective at 3."""
-    return [(name, 2) for name in everything()] + [(name, 3) for name in one_per("collective")]
+    """For laws that do not depend on P: everything at 2, and one with each collective at 5."""
+    return [(name, 2) for name in everything()] + [(name, 5) for name in one_per("collective")]
 
 
 def with_a_density() -> list[str]:
