@@ -9,13 +9,12 @@ first keeps the rendezvous, and one of them may be lost.
 
 import faulthandler
 import os
-import random
-import socket
 import sys
 import traceback
-from contextlib import suppress
 
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from thinwire.lab.lab import free_port
 
 DEADLINE_S = 240
 # Of lost nodes one hears by their silence; but a busy machine may be silent too.
@@ -30,14 +29,6 @@ RENDEZVOUS = {
 # Otherwise agents keep the first round's store for the workers, and where the first node of a later
 # round is another (torch 2.13, DynamicRendezvousHandler.next_rendezvous), half of them wait for it.
 STORE_OF_EACH_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-
-
-def free_port() -> int:
-    """Not of those that the kernel hands out: nobody gets it before the first agent does."""
-    while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 def node(number: int, script: str, run_id: str, nodes: int, port: int) -> None:

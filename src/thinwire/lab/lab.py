@@ -116,7 +116,7 @@ class Lab:
         **streams: processes.Stream,
     ) -> list[processes.Process]:
         """Start a command on all nodes, in rank order, and leave it running."""
-        port = next(self._ports) if self.network is not None else _free_port()
+        port = next(self._ports) if self.network is not None else free_port()
         cards, common = None, dict(env or {})
         if self._share is not None:
             cards = self._share.cards
@@ -220,7 +220,7 @@ def _loopback_interface() -> str:
     return "lo" if sys.platform == "linux" else "lo0"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Below those that the kernel hands out, so that nobody gets it before the first rank does."""
     while True:
         port = random.SystemRandom().randrange(20_000, 32_000)
