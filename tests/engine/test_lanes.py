@@ -28,7 +28,7 @@ def test_where_no_lane_was_taken_none_is_waited_for():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_lanes_take_turns_see_what_came_before_and_are_seen_after():
+def test_on_a_gpu_lanes_take_turns_see_what_came_before_and_are_seen_after():
     device = torch.device("cuda", torch.cuda.current_device())
     comm = Listed()
     lanes = StreamLanes(comm)

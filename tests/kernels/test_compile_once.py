@@ -37,10 +37,7 @@ def is_free(path: Path) -> bool:
 
 
 def test_it_waits_while_another_process_compiles_and_leaves_the_lock_free(path: Path) -> None:
-    double, done = (
-        fresh(),
-        threading.Event(),
-    )  # the first kernel of a process takes it
+    double, done = fresh(), threading.Event()  # before: a process's first kernel takes the lock
     with event.install_listener("numba:compiler_lock", Turns(path)), path.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         thread = threading.Thread(target=lambda: (double(np.ones(3)), done.set()))
