@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import ceil
 from typing import Any
 
 from thinwire.auto import Auto
@@ -15,7 +14,7 @@ from thinwire.codec.sketch import CountSketch
 from thinwire.collective import SketchAllReduce, UnionAllReduce
 from thinwire.cost.exchange import Load
 from thinwire.cost.patterns import pattern
-from thinwire.cost.predict import ALIKE, load_of
+from thinwire.cost.predict import ALIKE, load_of, shortest_round
 from thinwire.format import duration, short
 from thinwire.pipeline import Pipeline
 from thinwire.units.rows import RowUnit
@@ -144,7 +143,7 @@ def local_steps(decision: Decision) -> list[str]:
     said = f"compute is about {share:.0%} of such a step"
     if share >= UTILISATION:
         return [f"{said}: local steps would not pay"]
-    every = ceil(UTILISATION / (1 - UTILISATION) * (step - compute) / compute)
+    every = shortest_round(step - compute, compute, UTILISATION)
     return [
         f"{said}; with local steps, which train otherwise, it would be {UTILISATION:.0%} with an "
         f"exchange every {every:,} steps (tw.outer)"

@@ -220,3 +220,13 @@ def _work(
 
 def _ratio(more: float, single: float) -> float:
     return more / single if more and single else 1.0
+
+
+def shortest_round(waited: float, compute: float, utilisation: float) -> int:
+    """Steps between two exchanges, each waited for, that leave this share of the time to compute.
+
+    >>> shortest_round(waited=2.0, compute=1.0, utilisation=0.95)
+    38
+    """
+    share = utilisation / (1 - utilisation)
+    return max(1, ceil(share * waited / compute * (1 - 1e-12)))  # 19 may be 19.000000000000004

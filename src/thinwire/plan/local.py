@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from thinwire.cost.curves import Costs
 from thinwire.cost.network import Network
-from thinwire.cost.predict import Prediction, predict
+from thinwire.cost.predict import Prediction, predict, shortest_round
 from thinwire.frontends.local import SETUPS
 from thinwire.pipeline import Pipeline
 from thinwire.plan.models import Model
@@ -36,7 +36,7 @@ class LocalPlan:
     @property
     def every(self) -> int:
         """The shortest round whose exchange may be waited for."""
-        return self._least(self.exchange + self.work)
+        return shortest_round(self.exchange + self.work, self.compute, self.utilisation)
 
     @property
     def delay(self) -> int:
@@ -46,11 +46,8 @@ class LocalPlan:
     @property
     def every_behind(self) -> int:
         """The shortest round whose exchange travels in the background."""
-        return max(self.delay + 1, self._least(self.work))
-
-    def _least(self, waited: float) -> int:
-        share = self.utilisation / (1 - self.utilisation)
-        return max(1, math.ceil(share * waited / self.compute * (1 - 1e-12)))
+        waited = shortest_round(self.work, self.compute, self.utilisation)
+        return max(self.delay + 1, waited)
 
     def row(self, model: Model, workers: int, network: Network) -> Row:
         """For a result file."""
