@@ -16,7 +16,8 @@ class StreamLanes:
 
     Each round ends when its slowest message does, and until then the link has idle moments, which
     the other lane fills: four ranks that send 0.9 MB to each of the others and get as much back
-    take 4.8 ms instead of 6.1 at 10 Gbit/s, where the bytes alone take 4.6.
+    take 2.0 ms instead of 2.9 at 25 Gbit/s, where the bytes alone take 1.8
+    (docs/results/all-to-all.log).
 
     Exchanges of one round gain nothing, and where ranks share a card the kernels of two lanes are
     in each other's way (93 ms a step of GPT-2 instead of 87, with topk): they stay on one stream.
