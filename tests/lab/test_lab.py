@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import thinwire
 from support.extras import CLI, needs
 from support.signals import hear_signals
 from thinwire.lab import Lab, LabError, RateCheck, unavailable
@@ -316,6 +317,9 @@ def test_an_ordinary_user_has_a_lab_in_a_user_namespace() -> None:
     allowed = subprocess.run(["unshare", "-Urn", "true"], user=nobody, capture_output=True)
     if allowed.returncode:
         pytest.skip(f"no user namespaces here: {allowed.stderr.decode()}")
+    ours = ["test", "-r", thinwire.__file__]
+    if subprocess.run(ours, user=nobody, group=nobody, extra_groups=[]).returncode:
+        pytest.skip("an ordinary user may not read this checkout")
     with tempfile.TemporaryDirectory() as caches:
         Path(caches).chmod(0o777)
         found = {"PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": caches}

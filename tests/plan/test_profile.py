@@ -56,7 +56,8 @@ def test_it_has_the_ranks_the_gradient_and_what_was_waited_for(trace: Path) -> N
     profile = read_profile(trace, None)
     seen = profile.seen
     assert seen.workers == 2 and seen.model.numel == 400 * 300 + 300
-    assert seen.exchange is not None and 0 <= seen.waited <= seen.exchange
+    rounding = 1 + 1e-9  # what was waited for is a difference
+    assert seen.exchange is not None and 0 <= seen.waited <= seen.exchange * rounding
     assert seen.model.compute + seen.waited == pytest.approx(seen.step)
     moved = 2 * 1 / 2 * 4 * seen.model.numel
     assert profile.gbps == pytest.approx(8e-9 * moved / seen.exchange)
