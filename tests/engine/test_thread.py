@@ -59,3 +59,27 @@ def test_on_a_gpu_jobs_see_what_the_caller_queued() -> None:
     worker.join_streams()
     assert bool((x == 100).all())
     worker.close()
+
+
+def test_without_a_gpu_in_turn_is_in_the_other_thread() -> None:
+    worker = OrderedWorker()
+    name = worker.submit_in_turn(CPU, lambda: threading.current_thread().name)
+    assert name.result(timeout=20).startswith("thinwire")
+    worker.close()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_on_a_gpu_a_job_in_turn_is_queued_by_the_caller() -> None:
+    worker, device = OrderedWorker(), torch.device("cuda", 0)
+    streams = []
+
+    def job() -> threading.Thread:
+        streams.append(torch.cuda.current_stream(device))
+        return threading.current_thread()
+
+    done = worker.submit_in_turn(device, job)
+    assert done.done() and done.result() is threading.current_thread()
+    assert streams[0] != torch.cuda.current_stream(device)
+    failed = worker.submit_in_turn(device, lambda: 1 / 0)
+    assert isinstance(failed.exception(), ZeroDivisionError)
+    worker.close()

@@ -6,6 +6,7 @@ that takes one job after the other cannot. On GPUs its kernels go to a stream of
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -27,8 +28,30 @@ class OrderedWorker:
         self, device: torch.device, job: Callable[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> Future[R]:
         """Queue a job whose tensors live on `device`."""
+        return self._thread.submit(self._on_stream(device, partial(job, *args, **kwargs)))
+
+    def submit_in_turn(
+        self, device: torch.device, job: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[R]:
+        """For callers who launch collectives on a GPU themselves: there the job is done at once.
+
+        The kernels of two groups wait for each other where one rank launched them in one order
+        and another rank in the other, and the device has no room for both: all launches then
+        come from one thread, whose order is the same on all ranks.
+        """
         if device.type != "cuda":
-            return self._thread.submit(job, *args, **kwargs)
+            return self.submit(device, job, *args, **kwargs)
+        done: Future[R] = Future()
+        try:
+            done.set_result(self._on_stream(device, partial(job, *args, **kwargs))())
+        except BaseException as error:
+            done.set_exception(error)
+        return done
+
+    def _on_stream(self, device: torch.device, job: Callable[[], R]) -> Callable[[], R]:
+        """The job, on our stream of the device, behind what the caller's stream has so far."""
+        if device.type != "cuda":
+            return job
         if device not in self._streams:
             self._streams[device] = torch.cuda.Stream(device, HIGHEST)
         stream = self._streams[device]
@@ -37,9 +60,9 @@ class OrderedWorker:
         def on_stream() -> R:
             with torch.cuda.device(device), torch.cuda.stream(stream):
                 stream.wait_event(ready)
-                return job(*args, **kwargs)
+                return job()
 
-        return self._thread.submit(on_stream)
+        return on_stream
 
     def drain(self) -> None:
         """Return when all that was queued is done. Not to be called by a job."""

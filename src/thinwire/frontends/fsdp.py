@@ -194,7 +194,7 @@ class FSDPHandle(Handle):
                 step.later.append(Copy(shard.parameter, piece, old))
             grads[self._name(shard.module, shard.name)] = piece
         step.kept.append(output)
-        self.synchronizer.runner.worker.submit(output.device, step.engine.add, grads)
+        self.synchronizer.runner.worker.submit_in_turn(output.device, step.engine.add, grads)
 
     def _this_step(self) -> Step:
         """The step of this backward pass; one that broke off is given up."""
@@ -208,7 +208,7 @@ class FSDPHandle(Handle):
     def _finish(self, step: Step) -> None:
         self._step = None
         worker = self.synchronizer.runner.worker
-        worker.submit(step.kept[0].device, step.engine.finish).result()
+        worker.submit_in_turn(step.kept[0].device, step.engine.finish).result()
         worker.join_streams()
         model = self._model()
         if self.synchronizer.audit.is_due() and model is not None:
