@@ -6,14 +6,15 @@ losses beside bfloat16's, and a test holds `NEAR` against them.
 
 from typing import Literal, get_args
 
-from thinwire.collective import Dense, FewBits
+from thinwire.collective import Dense, FewBits, LowRank
 from thinwire.errors import RecipeError
 from thinwire.pipeline import Pipeline
 from thinwire.settings import check_choice
 from thinwire.sparsify import Everything
 
 Quality = Literal["exact", "near", "fast"]
-NEAR = ("bf16", "int8", "int4")
+NEAR = ("bf16", "int8", "int4", "powersgd(64,'bf16')")
+NEAR_RANK = 64  # an eighth of the width of the model it was measured on
 FAST = ("powersgd(16)", "powersgd", "topk", "topk-dsa", "gtopk", "ok-topk", "union", "omnireduce")
 IN_WORDS: dict[Quality, str] = {
     "exact": "the same loss, but for how sums are rounded",
@@ -29,14 +30,19 @@ def choices_of(quality: Quality) -> tuple[str, ...]:
 
 
 def quality_of(recipe: Pipeline) -> Quality:
-    """The tier of a recipe, by its pieces: `fast` is what sends a selection, or a low rank."""
+    """The tier of a recipe, by its pieces: `fast` is what sends a selection, or a lower rank."""
     if len(recipe.alternatives) > 1:
         raise RecipeError(f"{recipe!r} is several recipes, each of a tier of its own")
     if recipe.is_plain_sum:
         return "exact"
     if not isinstance(recipe.sparsifier, Everything) or recipe.codec is not None:
         return "fast"
-    return "near" if isinstance(recipe.collective, Dense | FewBits) else "fast"
+    match recipe.collective:
+        case Dense() | FewBits():
+            return "near"
+        case LowRank(rank=rank) if rank >= NEAR_RANK:
+            return "near"
+    return "fast"
 
 
 def admits(quality: Quality, recipe: Pipeline) -> bool:
