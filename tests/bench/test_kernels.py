@@ -12,10 +12,10 @@ import torch
 
 import thinwire as tw
 from support.extras import CLI, needs
-from thinwire.bench.kernels.encode import Encode
+from thinwire.bench.kernels.encode import WHOLE, Encode
 from thinwire.bench.kernels.ops import WORKERS, Inputs, Op
 from thinwire.bench.kernels.run import OPS, Settings, cold_caches, plan, run
-from thinwire.bench.kernels.timing import measure
+from thinwire.bench.kernels.timing import LEAST_STEPS, measure
 from thinwire.bench.timing import Quiet
 from thinwire.errors import ThinwireError
 from thinwire.kernels import use
@@ -108,6 +108,46 @@ def test_one_that_fails_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyP
     (failure,) = run(TINY, results, Quiet())
     assert failure.startswith("compact") and "no such luck" in failure
     assert len(results.rows) == 1
+
+
+def test_steps_of_whole_recipes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that whatever else the machine does meets all of them alike."""
+    order: list[int] = []
+
+    class Steps:
+        def __init__(self, which: int) -> None:
+            self.which = which
+
+        def between(self) -> None:
+            pass
+
+        def __call__(self) -> None:
+            order.append(self.which)
+
+    made = (
+        Op(f"encode {i}", "recipe", "rmw", lambda i: 1, lambda _, i=i: Steps(i)) for i in (0, 1)
+    )
+    monkeypatch.setattr("thinwire.bench.kernels.run.OPS", tuple(made))
+    results = ResultFile(None)
+    assert run(TINY, results, Quiet()) == []
+    assert [row["op"] for row in results.rows] == ["encode 0", "encode 1"]
+    assert {row["calls"] for row in results.rows} == {LEAST_STEPS}
+    assert order == [0, 1] * (LEAST_STEPS + 2)  # the first, and one to judge how many there can be
+
+
+def test_a_recipe_that_fails_leaves_the_others_their_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def prepare(inputs: Inputs) -> Any:
+        raise RuntimeError("no such luck")
+
+    broken = Op("encode dgc", WHOLE, "rmw", lambda i: 1, prepare)
+    monkeypatch.setattr("thinwire.bench.kernels.run.OPS", (OPS[-1], broken, OPS[-2]))
+    results = ResultFile(None)
+    with use("reference"):
+        (failure,) = run(TINY, results, Quiet())
+    assert failure.startswith("encode dgc") and "no such luck" in failure
+    assert len(results.rows) == 2
 
 
 def test_threads_sizes_and_densities_multiply() -> None:

@@ -2,12 +2,16 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from support.sparsify import DEVICES, at, draw, left_out, select
 from thinwire.errors import RecipeError
+from thinwire.kernels.compact import Found
+from thinwire.kernels.hash_select import numba
+from thinwire.kernels.hash_select.numba import compact
 from thinwire.kernels.lazy_sum import LazySum
 from thinwire.rng import hash_to_range
 from thinwire.sparsify import HashedSlots
@@ -48,6 +52,26 @@ def test_other_steps_let_other_elements_collide() -> None:
     first, second = (set(select(HashedSlots(0.01), x, at(s)).indices.tolist()) for s in (0, 1))
     assert first != second
     assert first == set(select(HashedSlots(0.01), x, at(0)).indices.tolist())
+
+
+@pytest.mark.parametrize("numel", [1 << 14, 1 << 16, 1 << 18])
+def test_a_cpu_passes_over_the_elements_once_however_rough_the_sample(
+    numel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a small tensor the threshold is the second of some 2,000: often 2 to 5 times k pass."""
+    passes: list[int] = []
+
+    def counted(*args: Any) -> Found:
+        passes.append(0)
+        return compact(*args)
+
+    monkeypatch.setattr(numba, "compact", counted)
+    sparsifier, x = HashedSlots(0.001), draw("normal", numel)
+    steps = 60
+    for step in range(steps):
+        chosen = select(sparsifier, x, at(step))
+        assert chosen.count <= math.ceil(0.001 * numel)
+    assert len(passes) == steps
 
 
 @pytest.mark.parametrize("slots", [0.0, -1.0, 1000.0])

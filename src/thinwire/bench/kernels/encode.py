@@ -16,6 +16,7 @@ from thinwire.cookbook import recipe
 from thinwire.pipeline import Pipeline, Prepared
 from thinwire.types import StepContext, TensorSpec
 
+WHOLE = "recipe"  # in place of an implementation's name
 RECIPES = ("topk", "dgc", "dragonn", "ok-topk", "union")
 
 
@@ -53,4 +54,4 @@ def _bytes(i: Inputs) -> int:
     return 12 * i.n
 
 
-ENCODE = tuple(Op(f"encode {name}", "recipe", "rmw", _bytes, _encode(name)) for name in RECIPES)
+ENCODE = tuple(Op(f"encode {name}", WHOLE, "rmw", _bytes, _encode(name)) for name in RECIPES)

@@ -6,16 +6,17 @@ do the same work in torch operations.
 
 `seconds` is the median on a GPU, by its own clock, and the least on the CPU: of the process's time
 on one thread, of the wall clock on several. Of whole recipes it is the mean, as in `stats()`: some
-of their steps do more than others. `first_seconds` is the first call's, compilation included;
-`cold` says that nothing compiled was at hand. On a GPU the host has a head start, as it has in
-training: launches are not measured, except of work that makes the host wait, and of whole recipes.
+of their steps do more than others; and they take turns, step by step. `first_seconds` is the first
+call's, compilation included; `cold` says that nothing compiled was at hand. On a GPU the host has a
+head start, as it has in training: launches are not measured, except of work that makes the host
+wait, and of whole recipes.
 """
 
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -24,9 +25,9 @@ from unittest.mock import patch
 
 import torch
 
-from thinwire.bench.kernels.encode import ENCODE
-from thinwire.bench.kernels.ops import KERNELS, FloorKind, Inputs, Op
-from thinwire.bench.kernels.timing import Stepped, measure, measure_floors
+from thinwire.bench.kernels.encode import ENCODE, WHOLE
+from thinwire.bench.kernels.ops import KERNELS, FloorKind, Inputs, Op, Work
+from thinwire.bench.kernels.timing import Stepped, first_call, measure_floors, measure_in_turn
 from thinwire.bench.limits import refuse_device, refuse_memory
 from thinwire.bench.timing import Spread, Watcher, threads
 from thinwire.errors import ThinwireError
@@ -36,7 +37,7 @@ from thinwire.results.file import ResultFile, Row
 
 OPS: tuple[Op, ...] = (*KERNELS, *ENCODE)
 FLOOR_BYTES: dict[FloorKind, int] = {"read": 4, "rmw": 12, "fill": 4}  # an element
-COPIES = 12  # of the elements that may be held at once
+COPIES = 24  # of the elements that may be held at once: those of the recipes that take turns too
 LEAST_N = 1000  # elements
 
 
@@ -80,7 +81,8 @@ def plan(settings: Settings) -> list[Case]:
 
 def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
     """Measure everything, row by row into `results`; what failed, in words."""
-    device, failures = torch.device(settings.device), []
+    device = torch.device(settings.device)
+    failures: list[str] = []
     results.machine.update(_versions(device))
     cold = "numba" not in sys.modules and os.environ.get("NUMBA_CACHE_DIR") is not None
     for (count, n), group in groupby(plan(settings), lambda case: (case.threads, case.n)):
@@ -88,28 +90,66 @@ def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
             floors = measure_floors(n, device, settings.seconds)
             for density, cases in groupby(group, lambda case: case.density):
                 inputs = Inputs(n, density, device)
-                for case in cases:
-                    watcher.start(str(case))
-                    try:
-                        row = _row(case, inputs, floors, settings.seconds)
-                        results.add([row | {"cold": cold}])
-                    except Exception as error:  # the others' results are still wanted
-                        failures.append(f"{case}: {error!r}")
-                    watcher.advance()
+                for turn in _turns(cases):
+                    measured = _measure(turn, inputs, settings.seconds, watcher, failures)
+                    rows = (_row(*each, inputs.device, floors) for each in measured)
+                    results.add([row | {"cold": cold} for row in rows])
     return failures
 
 
-def _row(case: Case, inputs: Inputs, floors: dict[FloorKind, Spread], seconds: float) -> Row:
-    op, device = case.op, inputs.device
-    work = op.prepare(inputs)
-    first, spread, calls = measure(work, device, seconds)
-    on_gpu = device.type == "cuda"
+def _turns(cases: Iterable[Case]) -> Iterator[list[Case]]:
+    """What is measured together: each kernel by itself, whole recipes in turn."""
+    for whole, group in groupby(cases, lambda case: case.op.impl == WHOLE):
+        together = list(group)
+        yield from [together] if whole else ([case] for case in together)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    first: float
+    spread: Spread
+    calls: int
+    steps: bool  # of a recipe, some of which do more than others
+
+    def seconds(self, on_gpu: bool) -> float:
+        if self.steps:
+            return self.spread.mean
+        return self.spread.median if on_gpu else self.spread.low
+
+
+def _measure(
+    cases: list[Case], inputs: Inputs, seconds: float, watcher: Watcher, failures: list[str]
+) -> list[tuple[Case, int, _Measured]]:
+    """How long they take, each with the bytes it must move, but those that fail: the others'
+    results are still wanted."""
+    started: list[tuple[Case, Work, float]] = []
+    for case in cases:
+        watcher.start(str(case))
+        try:
+            work = case.op.prepare(inputs)
+            started.append((case, work, first_call(work, inputs.device)))
+        except Exception as error:
+            failures.append(f"{case}: {error!r}")
+    measured = []
+    try:
+        works = [work for _, work, _ in started]
+        spreads, calls = measure_in_turn(works, inputs.device, seconds) if works else ([], 0)
+        for (case, work, first), spread in zip(started, spreads, strict=True):
+            times = _Measured(first, spread, calls, isinstance(work, Stepped))
+            measured.append((case, case.op.bytes(inputs), times))
+    except Exception as error:
+        failures.append(f"{' / '.join(str(case) for case, *_ in started)}: {error!r}")
+    watcher.advance(steps=len(cases))
+    return measured
+
+
+def _row(
+    case: Case, least: int, times: _Measured, device: torch.device, floors: dict[FloorKind, Spread]
+) -> Row:
+    op, spread, on_gpu = case.op, times.spread, device.type == "cuda"
     plain = floors[op.floor]
-    share = op.bytes(inputs) / (FLOOR_BYTES[op.floor] * case.n)
+    share = least / (FLOOR_BYTES[op.floor] * case.n)
     floor = share * (plain.median if on_gpu else plain.low)
-    typical = spread.median if on_gpu else spread.low
-    if isinstance(work, Stepped):
-        typical = spread.mean
     return {
         "op": op.name,
         "payloads": op.payloads,
@@ -118,16 +158,16 @@ def _row(case: Case, inputs: Inputs, floors: dict[FloorKind, Spread], seconds: f
         "n": case.n,
         "density": case.density,
         "threads": None if on_gpu else case.threads,
-        "seconds": typical,
+        "seconds": times.seconds(on_gpu),
         "seconds_min": spread.low,
         "seconds_max": spread.high,
         "seconds_iqr": spread.iqr,
-        "calls": calls,
-        "first_seconds": first,
+        "calls": times.calls,
+        "first_seconds": times.first,
         "floor": op.floor,
-        "floor_bytes": op.bytes(inputs),
+        "floor_bytes": least,
         "floor_seconds": floor,
-        "ratio": typical / floor,
+        "ratio": times.seconds(on_gpu) / floor,
     }
 
 

@@ -1,7 +1,7 @@
 """How long one piece of work takes: on a GPU by its own clock, on the CPU by the process's."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -10,6 +10,7 @@ from thinwire.bench.kernels.ops import FloorKind, Work
 from thinwire.bench.timing import Spread
 
 LEAST_CALLS, MOST_CALLS = 5, 200
+LEAST_STEPS = 20  # of a whole recipe: some do more than others
 HEAD_START = 1 << 20  # cycles of the GPU for each call: 0.6 ms, in which the host queues it
 
 
@@ -22,17 +23,37 @@ def measure_floors(n: int, device: torch.device, seconds: float) -> dict[FloorKi
 
 def measure(work: Work, device: torch.device, seconds: float) -> tuple[float, Spread, int]:
     """Seconds of the first call; the spread of the others; how many there were."""
-    on_gpu = device.type == "cuda"
+    first = first_call(work, device)
+    (spread,), calls = measure_in_turn([work], device, seconds)
+    return first, spread, calls
+
+
+def first_call(work: Work, device: torch.device) -> float:
+    """Seconds of it, compilation included."""
     if isinstance(work, Stepped):
         work.between()
     start = time.perf_counter()
     work()
-    if on_gpu:
+    if device.type == "cuda":
         torch.cuda.synchronize(device)
-    first = time.perf_counter() - start
-    once = max(_clock(work, on_gpu, 1)[0], 1e-7)
-    calls = round(min(max(seconds / once, LEAST_CALLS), MOST_CALLS))
-    return first, Spread.of(_clock(work, on_gpu, calls)), calls
+    return time.perf_counter() - start
+
+
+def measure_in_turn(
+    works: Sequence[Work], device: torch.device, seconds: float
+) -> tuple[list[Spread], int]:
+    """The spread of each, and how many calls there were.
+
+    Several take turns, call by call: what else the machine does meets all of them alike.
+    """
+    on_gpu = device.type == "cuda"
+    once = max([1e-7, *(_clock(work, on_gpu, 1)[0] for work in works)])
+    least = LEAST_STEPS if isinstance(works[0], Stepped) else LEAST_CALLS
+    calls = round(min(max(seconds / once, least), MOST_CALLS))
+    if len(works) == 1:
+        return [Spread.of(_clock(works[0], on_gpu, calls))], calls
+    turns = [[_clock(work, on_gpu, 1)[0] for work in works] for _ in range(calls)]
+    return [Spread.of(own) for own in zip(*turns, strict=True)], calls
 
 
 @runtime_checkable

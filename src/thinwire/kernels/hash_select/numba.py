@@ -25,6 +25,7 @@ from thinwire.kernels._numba import (
 from thinwire.kernels.addend import Addend
 from thinwire.kernels.compact.found import Found
 from thinwire.kernels.compact.numba import BLOCK, compact, least, scan
+from thinwire.kernels.exact_topk.sample import room
 from thinwire.types import PADDING
 
 LIST = 1 << 16  # survivors, in 768 KiB for float32
@@ -106,6 +107,7 @@ def _keep_winners(
         if last[slot_of[i]] == i:
             winners[kept], values[kept] = indices[i], survivors[i]
             kept += 1
+    winners[kept:], values[kept:] = PADDING, 0
     return kept
 
 
@@ -114,15 +116,13 @@ def hash_list(
 ) -> Found:
     """One pass lists the survivors in order; those that lost their slot are left out of the list.
 
-    So nothing is sorted, where slots would have to be.
+    So nothing is sorted, where slots would have to be. There is room for as many survivors as a
+    threshold from a small sample lets through: more take a second pass.
     """
-    passing = compact(x, threshold, 2 * slots, addend)
+    passing = compact(x, threshold, room(x.numel(), slots), addend)
     if int(passing.count) > passing.capacity:
         passing = compact(x, threshold, int(passing.count))
-    indices, values = passing.trim()
-    winners = torch.full((slots,), PADDING, dtype=torch.int64), x.new_zeros(slots)
-    kept = _keep_winners(
-        indices.numpy(), values.numpy(), np.uint64(slots), offset_of(seed),
-        *(part.numpy() for part in winners),
-    )  # fmt: skip
-    return Found(*winners, torch.tensor(kept))
+    survivors = (part.numpy() for part in passing.trim())
+    indices, values = np.empty(slots, np.int64), np.empty(slots, view(x).dtype)
+    kept = _keep_winners(*survivors, np.uint64(slots), offset_of(seed), indices, values)
+    return Found(torch.from_numpy(indices), torch.from_numpy(values), torch.tensor(kept))
