@@ -5,13 +5,14 @@ import torch
 import torch.distributed as dist
 
 import thinwire as tw
+from support.contracts.ranks import TIMEOUT
 
 MOMENTUM = ("dgc", "dragonn")  # what they conserve is not the gradient
 CONSERVING = [n for n in tw.recipes() if tw.recipe(n).conserves and n not in MOMENTUM]
 
 
 def steps(group, rank, size, name, node_size, dtype):
-    sync = tw.Synchronizer(tw.recipe(name, bypass=0), group, node_size=node_size)
+    sync = tw.Synchronizer(tw.recipe(name, bypass=0), group, node_size=node_size, timeout=TIMEOUT)
     keeps_state = rank % node_size == 0
     left = torch.zeros(600, dtype=torch.float64)
     for step in range(3):
@@ -69,7 +70,7 @@ def test_ranks_that_disagree_on_nodes_are_told(cluster):
 
 def rows_of(group, rank, size, recipe, node_size):
     """A COO gradient with a row of its own, a shared one, and none at all on rank 1."""
-    sync = tw.Synchronizer(recipe, group, node_size=node_size)
+    sync = tw.Synchronizer(recipe, group, node_size=node_size, timeout=TIMEOUT)
     picks = [] if rank == 1 else [rank, 20]
     grad = torch.sparse_coo_tensor(
         torch.tensor([picks], dtype=torch.int64), torch.full((len(picks), 3), 2.0), (30, 3)

@@ -4,7 +4,7 @@ The cost models (`thinwire.cost`) take the same decisions from here as the commu
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 import torch
@@ -113,13 +113,6 @@ class Transfer:
     held: list[Tensor]
     named: Callable[[], AbstractContextManager["Waiting"]]
 
-    def when_done(self, call: Callable[[], None]) -> None:
-        """Call when a single work ends, in the backend's thread; at once if there is none."""
-        for work in self.works:
-            work.get_future().add_done_callback(lambda _: call())
-        if not self.works:
-            call()
-
     def wait(self) -> None:
         """Return when all were sent and received, or raise `ExchangeError` at the timeout."""
         with self.named() as waiting:
@@ -127,4 +120,11 @@ class Transfer:
                 work.wait()
         for host, device in self.copies:
             device.copy_(host, non_blocking=True)
+        self.works, self.held = [], []
+
+    def settle(self) -> None:
+        """Return when nothing is under way any more, whatever became of it."""
+        for work in self.works:
+            with suppress(RuntimeError):
+                work.wait()
         self.works, self.held = [], []

@@ -1,7 +1,7 @@
 """One step of all gradients: begun with the first, finished when the last was added."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -112,8 +112,7 @@ class BackwardPass:
             self._runner.give_up(why)
             self._sync.everyone.give_up(why)
         try:
-            with suppress(ExchangeError):
-                self._runner.finish()  # nothing may stay under way
+            self._runner.abandon()
         finally:
             self._sync.roster.undo()
 

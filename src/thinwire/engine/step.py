@@ -94,6 +94,11 @@ class StepRunner:
         self.lanes.join()
         self.readback.read()
 
+    def abandon(self) -> None:
+        """As `finish`, for a step that is taken back: nothing may stay under way."""
+        self.sums.abandon()
+        self.lanes.join()
+
     def give_up(self, why: str) -> None:
         """Exchange nothing any more: the ranks are no longer in step with each other."""
         self.comm.give_up(why)
@@ -101,8 +106,9 @@ class StepRunner:
             self.nodes.give_up(why)
 
     def close(self) -> None:
-        """End the worker and let go of the nodes' groups."""
+        """End the threads and let go of the nodes' groups."""
         self.worker.close()
+        self.sums.close()
         if self.nodes is not None:
             self.nodes.close()
 
