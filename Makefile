@@ -47,7 +47,8 @@ RAY_LOG ?= docs/results/test-ray.log
 test-ray:
 	$(PYTHON) -m venv .venv-ray
 	.venv-ray/bin/pip install --quiet -c constraints.txt -e '.[ray]' transformers pytest pytest-timeout hypothesis pillow
-	.venv-ray/bin/python -m pytest tests/frontends/test_ray.py -v -o addopts= > $(RAY_LOG)
+	.venv-ray/bin/pip freeze | grep -E '^(ray|torch|transformers)==' > $(RAY_LOG)
+	.venv-ray/bin/python -m pytest tests/frontends/test_ray.py -v -o addopts= --no-header --disable-warnings >> $(RAY_LOG)
 
 # The front ends' tests with the versions of one environment: a row of docs/results/versions.json.
 # make versions PYTHON=/an/environment/bin/python NAME=lowest

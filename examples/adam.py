@@ -1,5 +1,6 @@
 """AdamW that takes part in the exchange: its momentum comes before the selection.
 
+Momentum, selection and exchange run beside the backward pass.
 torchrun --nproc-per-node 2 examples/adam.py
 """
 
@@ -29,19 +30,15 @@ def main() -> None:
         x = torch.randn(32, 64, generator=data)
         loss = (ddp(x) - x.sum(1, keepdim=True)).square().mean()
         optimizer.zero_grad()
-        loss.backward()  # momentum, selection and exchange run beside this
+        loss.backward()
         optimizer.step()
         scheduler.step()
         if rank == 0 and step % 20 == 0:
             print(f"step {step:3d}  loss {loss.item():8.3f}")
 
-    total = optimizer.handle.stats()["total"]
     if rank == 0:
-        print(
-            f"sent {total['bytes_sent'] / STEPS:,.0f} bytes per rank and step, "
-            f"dense would have sent {total['dense_bytes'] / STEPS:,.0f}"
-        )
-    optimizer.handle.close()
+        print(f"loss {loss.item():.3f} after {STEPS} steps")
+        print("{bytes_sent} bytes, dense {dense_bytes}".format(**optimizer.handle.stats()["total"]))
     dist.destroy_process_group()
 
 

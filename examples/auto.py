@@ -1,4 +1,4 @@
-"""Let thinwire choose, and see why. On links like yours (Linux, root, iproute2):
+"""Let thinwire choose, and see why. On links like yours (Linux):
 
 thinwire lab --workers 4 --rate 100mbit -- torchrun examples/auto.py
 """
@@ -23,7 +23,7 @@ def main() -> None:
 
     model = nn.Sequential(nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 512), nn.Linear(512, 1))
     ddp = DistributedDataParallel(model)
-    handle = tw.compress(ddp, "auto")
+    handle = tw.compress(ddp, "auto")  # the one line
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.002)
 
     began = time.perf_counter()
@@ -40,8 +40,8 @@ def main() -> None:
             began = time.perf_counter()
 
     if rank == 0:
+        print(f"loss {loss.item():.3f} after {STEPS} steps")
         print(handle.explain())
-    handle.close()
     dist.destroy_process_group()
 
 

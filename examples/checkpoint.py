@@ -1,10 +1,11 @@
 """Save and resume, bit for bit:  torchrun --nproc-per-node 2 examples/checkpoint.py
 
-What waits in the residuals differs by rank, so every rank saves its own file beside the model.
+What waits in the residuals differs by rank, so every rank saves its own file.
 """
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,39 +15,41 @@ from torch.nn.parallel import DistributedDataParallel
 import thinwire as tw
 
 
-def start() -> tuple[DistributedDataParallel, tw.Handle]:
+def start() -> dict[str, Any]:
+    """All that has a state."""
     torch.random.default_generator.manual_seed(0)
     ddp = DistributedDataParallel(nn.Linear(64, 64))
-    return ddp, tw.compress(ddp, "topk(0.01)")
+    return {
+        "model": ddp,
+        "optimizer": torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9),
+        "thinwire": tw.compress(ddp, "topk(0.01)"),  # the one line
+    }
 
 
-def train(ddp: DistributedDataParallel, steps: range) -> None:
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+def train(parts: dict[str, Any], steps: range) -> None:
     for step in steps:
         data = torch.Generator().manual_seed(1000 * step + dist.get_rank())
-        optimizer.zero_grad()
-        ddp(torch.randn(8, 64, generator=data)).square().mean().backward()
-        optimizer.step()
+        parts["optimizer"].zero_grad()
+        parts["model"](torch.randn(8, 64, generator=data)).square().mean().backward()
+        parts["optimizer"].step()
 
 
 def main() -> None:
     dist.init_process_group("gloo")
-    never_stopped, _ = start()
+    never_stopped = start()
     train(never_stopped, range(20))
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"rank{dist.get_rank()}.pt"
-        ddp, handle = start()
-        train(ddp, range(10))
-        torch.save({"model": ddp.module.state_dict(), "thinwire": handle.state_dict()}, file)
+        first, second = start(), start()
+        train(first, range(10))
+        torch.save({name: part.state_dict() for name, part in first.items()}, file)
+        for name, state in torch.load(file, weights_only=True).items():
+            second[name].load_state_dict(state)
+        train(second, range(10, 20))
 
-        ddp, handle = start()
-        saved = torch.load(file, weights_only=True)
-        ddp.module.load_state_dict(saved["model"])
-        handle.load_state_dict(saved["thinwire"])
-        train(ddp, range(10, 20))
-
-    same = torch.equal(ddp.module.weight, never_stopped.module.weight)
+    weights = [parts["model"].module.weight for parts in (second, never_stopped)]
+    same = torch.equal(*weights)
     print(f"rank {dist.get_rank()}: resumed run equals the one that never stopped: {same}")
     dist.destroy_process_group()
 

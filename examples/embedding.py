@@ -1,11 +1,10 @@
 """A large embedding with sparse gradients: which word comes next in Python's standard library?
 
 Only the rows of words that were looked up travel, by the recipe's own collective.
-torchrun --nproc-per-node 2 examples/embedding.py union       (or parallax, s2, ok-topk, dense, ...)
+torchrun --nproc-per-node 2 examples/embedding.py
 """
 
 import re
-import sys
 import sysconfig
 from collections import Counter
 from pathlib import Path
@@ -37,7 +36,7 @@ def main() -> None:
     places = (words[CONTEXT:] < TARGETS).nonzero().flatten()  # where a common word is next
     vectors = nn.EmbeddingBag(ROWS, WIDTH, mode="mean", sparse=True)
     ddp = DistributedDataParallel(nn.Sequential(vectors, nn.Linear(WIDTH, TARGETS)))
-    handle = tw.compress(ddp, sys.argv[1] if len(sys.argv) > 1 else "union")
+    handle = tw.compress(ddp, "union")  # or "parallax", "s2", "ok-topk", "dense"
     embedding = torch.optim.SparseAdam(ddp.module[0].parameters(), lr=0.01)
     output = torch.optim.Adam(ddp.module[1].parameters(), lr=0.01)
     for step in range(STEPS):
@@ -49,10 +48,9 @@ def main() -> None:
         embedding.step(), output.step()
         if rank == 0 and (step + 1) % 20 == 0:
             print(f"step {step + 1:3d}  loss {loss.item():.3f}")
-    cost = handle.stats()["tensors"]["0.weight"]
     if rank == 0:
-        sent, dense = cost["bytes_sent"] / STEPS, cost["dense_bytes"] / STEPS
-        print(f"sent {sent:,.0f} bytes per rank and step, dense would have sent {dense:,.0f}")
+        print(f"{BATCH * STEPS:,} examples a rank")
+        print("sent {bytes_sent:,} bytes, dense {dense_bytes:,}".format(**handle.stats()["total"]))
     dist.destroy_process_group()
 
 

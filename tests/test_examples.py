@@ -1,6 +1,7 @@
 """Every file in examples/ runs with what torchrun gives it, and one of them by torchrun itself.
 
-Those of frameworks are short, and differ from what is in examples/uncompressed by a line or two.
+They are short, and differ by two or three lines from what is in examples/uncompressed. Those do not
+run here: on a busy machine PyTorch's own DDP over Gloo hangs at the end of one in some ten.
 """
 
 import argparse
@@ -21,13 +22,13 @@ from support.stage import FRAMEWORKS, Stage
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples"
 SAYS = {
-    "adam.py": "dense would have sent",
-    "auto.py": "step  80  loss",
+    "adam.py": "bytes, dense",
+    "auto.py": "after 80 steps",
     "checkpoint.py": "equals the one that never stopped: True",
     "ddp.py": "step  80  loss",
     "elastic.py": "2 ranks saved step 100",
-    "embedding.py": "dense would have sent",
-    "outer.py": "the nodes met 8 times in 120 steps",
+    "embedding.py": "bytes, dense",
+    "outer.py": "step 119  loss",
     "with_accelerate.py": "step 20  loss",
     "with_fsdp.py": "step 60  loss",
     "with_jax.py": "step 40  loss",
@@ -84,6 +85,17 @@ def test_torchrun_starts_them_as_their_docstrings_say() -> None:
 
 
 PLAIN = sorted(file.name for file in (FOLDER / "uncompressed").glob("*.py"))
+WITHOUT_TWIN = {
+    "elastic.py": "what waits is saved, loaded and added up by hand, to show that it is kept",
+    "with_jax.py": "JAX has ranks of its own, and a mean of its own: test_jax.py compares with it",
+    "with_torchft.py": "thinwire takes the place of torchft's process group and of its allreduce",
+}
+"""And why: those are not a script that thinwire was added to."""
+
+
+def test_an_example_has_an_uncompressed_twin_or_a_reason() -> None:
+    assert set(PLAIN) | set(WITHOUT_TWIN) == set(SAYS)
+    assert set(PLAIN).isdisjoint(WITHOUT_TWIN)
 
 
 def code(file: Path) -> list[str]:
@@ -98,6 +110,7 @@ def test_an_example_is_three_lines_from_the_uncompressed(name: str) -> None:
     ours, theirs = code(FOLDER / name), code(FOLDER / "uncompressed" / name)
     changed = [line for line in difflib.ndiff(theirs, ours) if line[0] in "+-"]
     assert 0 < len(changed) <= 3
+    assert not any("thinwire" in line or "tw." in line for line in theirs)
 
 
 @pytest.mark.parametrize("name", SAYS)

@@ -160,6 +160,25 @@ def test_tests_that_the_docs_name_exist() -> None:
     assert named and missing == []
 
 
+DOOR_COLUMNS = ["compress", "resume", "accumulation", "clipping", "second run", "NaN", "P → P'"]
+
+
+def test_the_table_of_front_doors_has_a_test_in_every_cell() -> None:
+    """The numbers in its cells are those of the list below it, which names tests that exist."""
+    page = (ROOT / "docs" / "doors.md").read_text()
+    doors, cells = (
+        [re.split(r" *\| *", line.strip("| ")) for line in table.splitlines()]
+        for head in (r"framework \|", r"\| compress \|")
+        for table in re.findall(rf"^\| ?{head}.*\n\|-.*\n(?:\|.*\n)+", page, re.MULTILINE)
+    )
+    assert cells[0] == DOOR_COLUMNS
+    assert [row[0] for row in cells[2:]] == [row[0] for row in doors[2:]]
+    listed = re.findall(r"^(\d+)\. `tests/[\w/]+\.py::\w+`$", page, re.MULTILINE)
+    used = {number for row in cells[2:] for cell in row[1:] for number in cell.split(", ")}
+    assert all(len(row) == 1 + len(DOOR_COLUMNS) for row in cells[2:])
+    assert used == set(listed) and len(listed) == len(set(listed))
+
+
 def test_the_fault_matrix_has_every_collective_and_names_tests_that_exist() -> None:
     page = (ROOT / "docs" / "faults.md").read_text()
     (table,) = re.findall(r"^\| fault \| test \|.*\n\|-.*\n(?:\|.*\n)+", page, re.MULTILINE)

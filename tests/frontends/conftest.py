@@ -9,6 +9,6 @@ from support.cluster import Cluster
 
 @pytest.fixture(scope="session")
 def frameworks() -> Iterator[Cluster]:
-    """Three ranks apart from the others', with time to import frameworks of their own."""
-    with Cluster(3, run_s=180, group_s=90) as cluster:
+    """Four ranks apart from the others', with time to import frameworks of their own."""
+    with Cluster(4, run_s=180, group_s=90) as cluster:
         yield cluster

@@ -1,4 +1,4 @@
-"""Accelerate: one line before `prepare`; BERT trains as by the DDP front end, bit for bit.
+"""Accelerate: one line before `prepare`; models train as by the DDP front end, bit for bit.
 
 Covers frontends/rank_files.py.
 """
@@ -11,14 +11,23 @@ import torch._dynamo  # the first optimiser would import it, while other ranks w
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import thinwire as tw
-from support.doors import RECIPE, Sentences, identical, launched, shared_folder, tiny, weights
+from support.doors import (
+    MODELS,
+    RECIPE,
+    Sentences,
+    identical,
+    launched,
+    shared_folder,
+    tiny,
+    weights,
+)
 from support.extras import needs
 
 pytestmark = needs("accelerate", "transformers")
 ACCUMULATE, CLIP = 2, 0.5
 
 
-def accelerated(recipe=RECIPE):
+def accelerated(kind="bert"):
     """What a user's script has, and the handles of its models."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
@@ -27,15 +36,15 @@ def accelerated(recipe=RECIPE):
 
     AcceleratorState._reset_state(reset_partial_state=True)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=ACCUMULATE)
-    compression = door.compress(accelerator, recipe)  # the one line
-    model = tiny("bert", dropout=0.0)
+    compression = door.compress(accelerator, RECIPE)  # the one line
+    model = tiny(kind, dropout=0.0)
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)
     model, optimizer = accelerator.prepare(model, optimizer)
     return accelerator, compression, model, optimizer
 
 
 def batch(rank, step):
-    ids = Sentences(64).ids[4 * (2 * step + rank) :][:4]
+    ids = Sentences(128).ids[4 * (4 * step + rank) :][:4]
     return {"input_ids": ids, "labels": ids}
 
 
@@ -51,9 +60,9 @@ def train(accelerator, model, optimizer, rank, steps):
     return norms
 
 
-def by_hand(rank, steps):
+def by_hand(rank, steps, kind):
     """The same by DDP and `thinwire.compress`."""
-    ddp = DDP(tiny("bert", dropout=0.0))
+    ddp = DDP(tiny(kind, dropout=0.0))
     handle = tw.compress(ddp, RECIPE)
     optimizer, norms = torch.optim.AdamW(ddp.parameters(), 0.01), []
     for step in range(0, steps, ACCUMULATE):
@@ -70,12 +79,12 @@ def by_hand(rank, steps):
 # What the ranks do.
 
 
-def accumulates_and_clips(group, rank, size):
+def accumulates_and_clips(group, rank, size, kind):
     with launched(rank, size):
-        accelerator, compression, model, optimizer = accelerated()
+        accelerator, compression, model, optimizer = accelerated(kind)
         assert accelerator.num_processes == size
         norms = train(accelerator, model, optimizer, rank, range(8))
-        reference = by_hand(rank, 8)
+        reference = by_hand(rank, 8, kind)
         steps = compression.handles[0].stats()["total"]["steps"]
         compression.close()
         return torch.equal(weights(model), reference[0]), norms == reference[1], steps
@@ -152,8 +161,9 @@ def too_late(group, rank, size):
 # The tests.
 
 
-def test_the_bits_are_those_of_ddp_with_accumulation_and_clipping(frameworks):
-    assert frameworks.run(accumulates_and_clips, 2) == [(True, True, 4)] * 2
+@pytest.mark.parametrize(("size", "kind"), MODELS)
+def test_the_bits_are_those_of_ddp_with_accumulation_and_clipping(frameworks, size, kind):
+    assert frameworks.run(accumulates_and_clips, size, kind) == [(True, True, 4)] * size
 
 
 def test_save_state_and_load_state_resume_bit_for_bit_from_a_file_a_rank(frameworks):

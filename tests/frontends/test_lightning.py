@@ -11,31 +11,40 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 import thinwire as tw
-from support.doors import RECIPE, Sentences, identical, launched, shared_folder, tiny, weights
+from support.doors import (
+    MODELS,
+    RECIPE,
+    Sentences,
+    identical,
+    launched,
+    shared_folder,
+    tiny,
+    weights,
+)
 from support.extras import needs
 from thinwire.frontends import rank_files
 
 pytestmark = needs("lightning", "transformers")
 STEPS, ACCUMULATE, CLIP, BATCH = 4, 2, 0.5, 2
-EPOCH = 16  # sentences: two steps of two ranks; Lightning resumes where an epoch begins
+EPOCH = 8  # sentences a rank: two steps; Lightning resumes where an epoch begins
 
 
-def module(poison=False):
+def module(poison=False, kind="bert"):
     import lightning
 
-    class Bert(lightning.LightningModule):
+    class Text(lightning.LightningModule):
         def __init__(self):
             super().__init__()
-            self.bert = tiny("bert", dropout=0.0)
+            self.model = tiny(kind, dropout=0.0)
 
         def training_step(self, batch, index):
-            loss = self.bert(**batch).loss
+            loss = self.model(**batch).loss
             return loss * torch.nan if poison else loss
 
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters(), 0.01)
 
-    return Bert()
+    return Text()
 
 
 def fit(folder, epochs, model, ckpt_path=None, trainer=None):
@@ -59,16 +68,16 @@ def fit(folder, epochs, model, ckpt_path=None, trainer=None):
         enable_model_summary=False,
         use_distributed_sampler=False,
     )
-    sentences = Sentences(EPOCH)
+    sentences = Sentences(EPOCH * trainer.world_size)
     sampler = DistributedSampler(sentences, shuffle=False)
     trainer.fit(model, DataLoader(sentences, BATCH, sampler=sampler), ckpt_path=ckpt_path)
     return trainer
 
 
-def by_hand(rank, size):
+def by_hand(rank, size, kind):
     """The same by DDP and `thinwire.compress`: every rank has each size-th sample."""
-    ddp, epoch = DDP(tiny("bert", dropout=0.0)), Sentences(EPOCH).ids[rank::size].contiguous()
-    ids = 2 * epoch.split(BATCH)
+    ddp, epoch = DDP(tiny(kind, dropout=0.0)), Sentences(EPOCH * size).ids[rank::size]
+    ids = 2 * epoch.contiguous().split(BATCH)
     handle = tw.compress(ddp, RECIPE)
     optimizer = torch.optim.AdamW(ddp.parameters(), 0.01)
     for step in range(STEPS):
@@ -86,12 +95,12 @@ def by_hand(rank, size):
 # What the ranks do.
 
 
-def trains(group, rank, size):
+def trains(group, rank, size, kind):
     with launched(rank, size):
-        folder, model = shared_folder(), module()
+        folder, model = shared_folder(), module(kind=kind)
         trainer = fit(folder, 2, model)
         assert trainer.world_size == size
-        same = torch.equal(weights(model), by_hand(rank, size))
+        same = torch.equal(weights(model), by_hand(rank, size, kind))
         steps = trainer.strategy.handle.stats()["total"]["steps"]
         before = weights(model)
         trainer.fit_loop.max_epochs = 3
@@ -130,7 +139,28 @@ def poisoned(group, rank, size):
             fit(folder, 1, module(poison=rank == 1))
 
 
-def fabric(group, rank, size):
+def by_ddp(rank, size, kind, steps):
+    """What `fabric` does, by DDP and `thinwire.compress`."""
+    ddp = DDP(tiny(kind, dropout=0.0))
+    handle = tw.compress(ddp, RECIPE)
+    optimizer = torch.optim.AdamW(ddp.parameters(), 0.01)
+    for step in range(steps):
+        ids = fabrics(rank, size, step)
+        with ddp.no_sync():
+            ddp(input_ids=ids, labels=ids).loss.backward()
+        ddp(input_ids=ids, labels=ids).loss.backward()
+        torch.nn.utils.clip_grad_norm_(ddp.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad()
+    handle.close()
+    return weights(ddp)
+
+
+def fabrics(rank, size, step):
+    return Sentences(64).ids[2 * (size * step + rank) :][:2]
+
+
+def fabric(group, rank, size, kind):
     """What `fabric.setup` gives back goes to `thinwire.compress` as it is."""
     from lightning.fabric import Fabric
 
@@ -140,13 +170,13 @@ def fabric(group, rank, size):
         def start():
             runner = Fabric(accelerator="cpu", devices=size, strategy="ddp")
             runner.launch()
-            bare = tiny("gpt2", dropout=0.0)
+            bare = tiny(kind, dropout=0.0)
             model, optimizer = runner.setup(bare, torch.optim.AdamW(bare.parameters(), 0.01))
             return runner, model, optimizer, tw.compress(model, RECIPE)
 
         def train(runner, model, optimizer, steps):
             for step in steps:
-                ids = Sentences(64).ids[2 * (size * step + rank) :][:2]
+                ids = fabrics(rank, size, step)
                 for turn in range(ACCUMULATE):
                     with runner.no_backward_sync(model, enabled=turn < ACCUMULATE - 1):
                         runner.backward(model(input_ids=ids, labels=ids).loss)
@@ -169,7 +199,9 @@ def fabric(group, rank, size):
             handle.close()
         if rank == 0:
             shutil.rmtree(folder)
-        return torch.equal(weights(whole[1]), weights(again[1])), one.stats()["total"]["steps"]
+        resumed = torch.equal(weights(whole[1]), weights(again[1]))
+        same = torch.equal(weights(whole[1]), by_ddp(rank, size, kind, 4))
+        return same, resumed, one.stats()["total"]["steps"]
 
 
 def goes_on(group, rank, size, folder, epochs, ckpt_path):
@@ -211,8 +243,9 @@ def fabric_elsewhere(group, rank, size, folder, loads):
 # The tests.
 
 
-def test_the_bits_are_those_of_ddp_with_accumulation_and_clipping_and_again(frameworks):
-    assert frameworks.run(trains, 2) == [(True, STEPS, True)] * 2
+@pytest.mark.parametrize(("size", "kind"), MODELS)
+def test_the_bits_are_those_of_ddp_with_accumulation_and_clipping_and_again(frameworks, size, kind):
+    assert frameworks.run(trains, size, kind) == [(True, STEPS, True)] * size
 
 
 def test_resume_from_a_checkpoint_is_bit_for_bit(frameworks):
@@ -224,8 +257,9 @@ def test_nan_raises_on_every_rank(frameworks):
     frameworks.run(poisoned, 2)
 
 
-def test_fabric_accumulates_clips_and_resumes(frameworks):
-    assert frameworks.run(fabric, 2) == [(True, 4)] * 2
+@pytest.mark.parametrize(("size", "kind"), MODELS)
+def test_fabric_accumulates_clips_and_resumes_with_the_bits_of_ddp(frameworks, size, kind):
+    assert frameworks.run(fabric, size, kind) == [(True, True, 4)] * size
 
 
 def test_three_ranks_resume_from_the_checkpoint_of_two(frameworks, tmp_path):

@@ -1,4 +1,4 @@
-"""The Trainer: one line before `train`; GPT-2 trains as by the DDP front end, bit for bit."""
+"""The Trainer: one line before `train`; models train as by the DDP front end, bit for bit."""
 
 import shutil
 import tempfile
@@ -8,7 +8,16 @@ import torch
 import torch._dynamo  # the first optimiser would import it, while other ranks wait
 
 import thinwire as tw
-from support.doors import RECIPE, Sentences, identical, launched, shared_folder, tiny, weights
+from support.doors import (
+    MODELS,
+    RECIPE,
+    Sentences,
+    identical,
+    launched,
+    shared_folder,
+    tiny,
+    weights,
+)
 from support.extras import needs
 
 pytestmark = needs("accelerate", "transformers")
@@ -37,18 +46,16 @@ def arguments(folder, steps):
     )
 
 
-def trainer_in(folder, kind=None, poison=False, steps=STEPS):
+def trainer_in(folder, by=None, poison=False, steps=STEPS, kind="gpt2"):
     """What a user's script has; dropout draws from the state that checkpoints have too."""
     from accelerate.state import AcceleratorState
     from transformers import Trainer
 
     AcceleratorState._reset_state(reset_partial_state=True)
-    model = tiny("gpt2")
+    model = tiny(kind)
     if poison:
         model.lm_head.weight.register_hook(lambda grad: grad * torch.nan)
-    return (kind or Trainer)(
-        model=model, args=arguments(folder, steps), train_dataset=Sentences(64)
-    )
+    return (by or Trainer)(model=model, args=arguments(folder, steps), train_dataset=Sentences(64))
 
 
 def by_hand():
@@ -68,15 +75,15 @@ def by_hand():
 # What the ranks do.
 
 
-def trains(group, rank, size):
+def trains(group, rank, size, kind):
     import thinwire.frontends.transformers as door
 
     with launched(rank, size), tempfile.TemporaryDirectory() as own:
-        trainer = trainer_in(own)
+        trainer = trainer_in(own, kind=kind)
         compression = door.compress(trainer, RECIPE)  # the one line
         trainer.train()
         assert trainer.args.world_size == size
-        plain = trainer_in(own, by_hand())
+        plain = trainer_in(own, by_hand(), kind=kind)
         plain.train()
         same = torch.equal(weights(trainer.model), weights(plain.model))
         steps = compression.handles[0].stats()["total"]["steps"]
@@ -136,8 +143,9 @@ def goes_on(group, rank, size, folder, steps, checkpoint):
 # The tests.
 
 
-def test_the_bits_are_those_of_ddp_with_accumulation_and_clipping_and_again(frameworks):
-    assert frameworks.run(trains, 2) == [(True, STEPS, 2 * STEPS, True)] * 2
+@pytest.mark.parametrize(("size", "kind"), MODELS)
+def test_the_bits_are_those_of_ddp_with_accumulation_and_clipping_and_again(frameworks, size, kind):
+    assert frameworks.run(trains, size, kind) == [(True, STEPS, 2 * STEPS, True)] * size
 
 
 def test_resume_from_a_checkpoint_is_bit_for_bit(frameworks):

@@ -15,6 +15,8 @@ import thinwire as tw
 
 RECIPE = tw.recipe("topk", density=0.05, bypass=100)
 WORDS, LENGTH = 40, 12
+MODELS = [(2, "gpt2"), (4, "bert")]
+"""What trains, with how many workers."""
 
 
 @contextmanager
