@@ -82,6 +82,14 @@ def test_our_recipes_are_split_into_phases(done: tuple[str, dict[str, Any]]) -> 
 
 
 @by_command
+def test_what_pieces_tell_of_their_steps_is_in_the_rows(done: tuple[str, dict[str, Any]]) -> None:
+    told = {row["recipe"]: row["series"] for row in done[1]["rows"]}
+    assert told[BASELINE] == told["topk"] == {}
+    assert 0 <= told["ok-topk"]["threshold_evaluated"] <= 1 < told["ok-topk"]["global_count"]
+    assert 200 <= told["topk-dsa"]["union_count"] <= 400  # of 2 ranks with 1 % of 20,000 each
+
+
+@by_command
 def test_bytes_are_what_each_method_must_send(done: tuple[str, dict[str, Any]]) -> None:
     sent = {row["recipe"]: row["bytes_sent_per_rank"] for row in done[1]["rows"]}
     assert 80_000 <= sent[BASELINE] < 82_000  # 2 (P-1)/P · 4n at P = 2

@@ -3,13 +3,15 @@
 Covers cost/network.py, cost/shared_support.py, cost/wire_size.py.
 """
 
+import sys
 from dataclasses import replace
 from math import log2
 
 import pytest
 import torch
 
-from support.cost_ranks import N, mean_sent, nodes_sent
+from support.cluster import Cluster
+from support.cost_ranks import N, mean_sent, nodes_sent, written
 from thinwire.codec import Pair
 from thinwire.codec.sketch import CountSketch
 from thinwire.collective import (
@@ -84,6 +86,38 @@ def test_bytes_are_those_of_real_runs(cluster, name, size):
         collective = replace(collective, density=counts[0] / N)
     load = Load(size, N, k, width=width)
     assert pattern(collective, codec, load).sent == pytest.approx(counted, rel=tolerance)
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's struct tcp_info")
+OK_TOPKS = ["ok-topk", "ok-topk, evaluating"]
+
+
+def check_sockets(cluster, name, size):
+    collective, codec, _, _ = CASES[name]
+    k = N if isinstance(collective, Dense) else K
+    sent, counts = zip(*cluster.run(written, size, collective, codec, k), strict=True)
+    if isinstance(collective, OkTopK):
+        collective = replace(collective, density=counts[0] / N)
+    model = pattern(collective, codec, Load(size, N, k))
+    assert model.framed == pytest.approx(sum(sent) / size, rel=0.03)
+
+
+@on_linux
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("name", [*OK_TOPKS, "allgather", "gtopk", "sparcml", "bf16"])
+def test_bytes_on_sockets_are_the_model_s_with_gloo_s_frames(cluster, name, size):
+    check_sockets(cluster, name, size)
+
+
+@on_linux
+def test_with_16_ranks_frames_are_much_of_what_ok_topk_writes():
+    """A step that evaluates thresholds and regions has 600 messages, most of them tiny."""
+    with Cluster(16) as cluster:
+        for name in OK_TOPKS:
+            check_sockets(cluster, name, 16)
+    evaluating, codec, _, _ = CASES[OK_TOPKS[1]]
+    model = pattern(evaluating, codec, Load(16, N, K))
+    assert model.framed > 1.5 * model.sent
 
 
 def test_two_levels_send_what_the_nodes_do(cluster):

@@ -1,11 +1,14 @@
 """What pieces tell step by step, in bounded memory."""
 
+from itertools import pairwise
+
 import torch
 
 import thinwire as tw
 from thinwire.engine.series import Series
 
 KNOWN = {"local_threshold", "local_count", "global_threshold", "global_count", "xi"}
+RENEWED = {"threshold_evaluated", "regions_agreed"}
 BALANCE = {"reduce_imbalance", "gather_imbalance", "balanced"}
 
 
@@ -31,14 +34,20 @@ RECIPES = {2: "ok-topk(0.05)", 3: "ok-topk(0.05, consensus='equal', balance='nev
 
 def test_ok_topk_tells_thresholds_counts_and_xi_of_each_step(cluster):
     first, second = cluster.run(ok_topk, 2)
-    assert first.keys() == KNOWN | BALANCE
+    assert first.keys() == KNOWN | RENEWED | BALANCE
     assert first["xi"]["steps"] == [0, 2, 4]
     assert all(one["steps"] == [0, 1, 2, 3, 4] for name, one in first.items() if name != "xi")
-    for shared in KNOWN - {"local_threshold", "local_count"}:
+    for shared in (KNOWN | RENEWED) - {"local_threshold", "local_count"}:
         assert first[shared] == second[shared]
     for name in ("local_count", "global_count"):
         assert all(0.75 * 200 <= count <= 1.25 * 200 for count in first[name]["values"])
     assert min(first["local_threshold"]["values"] + first["global_threshold"]["values"]) > 0
+    evaluated, thresholds = (
+        first[name]["values"] for name in ("threshold_evaluated", "global_threshold")
+    )
+    changes = [float(new != old) for old, new in pairwise([0.0, *thresholds])]
+    assert evaluated == changes and 0.0 in changes
+    assert first["regions_agreed"]["values"] == [1.0, 0.0, 0.0, 0.0, 0.0]
     assert all(value < 1.1 for value in first["reduce_imbalance"]["values"])
 
 

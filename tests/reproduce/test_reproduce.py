@@ -27,7 +27,7 @@ from thinwire.reproduce.experiment import (
     run,
     verdict,
 )
-from thinwire.reproduce.measures import Measures
+from thinwire.reproduce.measures import Measures, on_sockets
 from thinwire.reproduce.papers import PAPERS
 from thinwire.results.file import ResultFile
 from thinwire.results.rows import read
@@ -42,6 +42,18 @@ WITHOUT_PROCESSES = {
     "deepreduce": "fig1,fig10,fig11",
     "s2": "theorems1and2,fig7",
 }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's counters are Linux's")
+def test_the_cost_model_is_right_of_a_run_if_it_is_told_what_the_run_did() -> None:
+    """Also while residuals grow, and Ok-Topk evaluates in most of the steps."""
+    names = ["topk(0.01)", "topk-dsa(0.01)", "gaussiank(0.01)", "ok-topk(0.01)"]
+    rows = Measures().sync(names, 800_000, [2])  # no region near 2^16, where indices change
+    evaluated = [row["series"].get("threshold_evaluated") for row in rows]
+    assert evaluated[-1] and evaluated[-1] > 0.3
+    for row in rows[1:]:
+        computed = on_sockets(row["recipe"], row)
+        assert computed == pytest.approx(row["socket_bytes_per_rank"], rel=0.05), row["recipe"]
 
 
 def toy(limit: float = 2.0) -> Paper:

@@ -6,7 +6,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 import torch
+import torch.distributed as dist
 
+from thinwire.bench.sockets import socket_bytes
 from thinwire.comm import GroupCommunicator, Nodes, Traffic
 from thinwire.cookbook import recipe
 from thinwire.cost.calibration import calibrate
@@ -37,6 +39,20 @@ def mean_sent(group, rank, size, collective, codec, k, width):
     sent = comm.traffic.sent - before
     comm.close()
     return sent, total.count if isinstance(total, Sparse) else None
+
+
+def written(group, rank, size, collective, codec, k):
+    """Bytes on the sockets of the second step, as the kernel counts them, and its count."""
+    comm, memory = GroupCommunicator(group), {}
+    for step in range(2):
+        ctx = ExchangeContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
+        dist.barrier(group)
+        before = socket_bytes()
+        total = collective.exchange(selection(rank, k, 1, step), codec, ctx).total
+        after = socket_bytes()
+    dist.barrier(group)  # who is done lets go of its sockets, and so its peers of theirs
+    comm.close()
+    return after[0] - before[0], total.count if isinstance(total, Sparse) else None
 
 
 def nodes_sent(group, rank, size, collective, codec, k):

@@ -48,6 +48,7 @@ class SparCML(Collective):
         if ctx.source is not None:
             sources = [ctx.source[low:high] for low, high in pairwise(regions.edges)]
         totals, lost = reduce_by_owner(parts, _sum, codec, ctx, self._shorter, sources)
+        ctx.note("union_count", sum(_size(total) for total in totals))
         with ctx.phase("decode"):
             delivered = delivered_of(own, [regions.join(enumerate(lost))])
             return Reduced(_join(totals, regions, ctx), delivered)
@@ -87,6 +88,11 @@ def _cut(s: Selection, regions: Regions) -> Sequence[Selection]:
     if isinstance(s, Sparse):
         return regions.cut(s)
     return [s[low:high] for low, high in pairwise(regions.edges)]
+
+
+def _size(total: Selection) -> int:
+    """How many elements travel."""
+    return total.count if isinstance(total, Sparse) else total.numel()
 
 
 def _sum(parts: list[Selection]) -> Selection:

@@ -6,6 +6,9 @@ from thinwire.comm.messages import LENGTH, ring_bytes, rounds
 from thinwire.cost.network import Network
 from thinwire.settings import target_count
 
+FRAME = 3 * 48  # bytes of Gloo's for a message: to offer it, to ask for it, and ahead of it
+SEGMENTS = 2  # into which Gloo's ring cuts the share of a rank, at least
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -50,6 +53,15 @@ class Stage:
     critical: float
     ring: bool = False  # an allreduce of the backend's
 
+    @property
+    def framed(self) -> float:
+        """Bytes on the sockets, with what Gloo writes for each message.
+
+        A ring's round takes two, unless there is but one number for a rank.
+        """
+        cut = self.ring and self.sent > LENGTH * self.messages
+        return self.sent + FRAME * self.messages * (SEGMENTS if cut else 1)
+
     def times(self, factor: float) -> "Stage":
         """The same, so many times per step."""
         once = (self.rounds, self.messages, self.sent, self.critical)
@@ -69,6 +81,11 @@ class Pattern:
     def sent(self) -> float:
         """Bytes that a rank sends, the mean over the ranks."""
         return sum(stage.sent for stage in self.stages)
+
+    @property
+    def framed(self) -> float:
+        """Bytes on a rank's sockets over Gloo, frames included; about the mean over the ranks."""
+        return sum(stage.framed for stage in self.stages)
 
     def seconds(self, network: Network) -> float:
         """On the wire, from the first byte to the last, on the longest path."""
@@ -91,6 +108,11 @@ def gather_numbers(workers: int, numbers: int) -> Stage:
     """`all_gather_meta` of a few integers, from each to each."""
     sent = (workers - 1) * numbers * LENGTH
     return Stage(1, workers - 1, sent, sent)
+
+
+def end_of_step(workers: int) -> Stage:
+    """Each step ends by asking for NaN."""
+    return gather_numbers(workers, 2)
 
 
 def to_all(workers: int, wire: float) -> Stage:

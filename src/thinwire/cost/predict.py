@@ -9,7 +9,7 @@ import torch
 from thinwire.collective import Dense
 from thinwire.cost.buckets import PlannedUnit, Shape, units_of
 from thinwire.cost.curves import Costs, Curve
-from thinwire.cost.exchange import Load, Pattern, gather_numbers
+from thinwire.cost.exchange import Load, Pattern, end_of_step
 from thinwire.cost.network import Network
 from thinwire.cost.patterns import exchange_cost, pattern
 from thinwire.pipeline import Pipeline
@@ -128,11 +128,11 @@ def several_at_once(recipe: Pipeline, network: Network) -> bool:
 
 
 def _agreement(workers: int, network: Network) -> UnitCost:
-    """Each step ends by asking for NaN; over NCCL the answer rides along."""
+    """Over NCCL the answer rides along."""
     end = PlannedUnit((), 0, 1.0)
     if network.backend == "nccl":
         return UnitCost(end, 0, 0.0, 0.0, 0.0)
-    asked = Pattern((gather_numbers(workers, 2),))
+    asked = Pattern((end_of_step(workers),))
     return UnitCost(end, 0, 0.0, asked.seconds(network), asked.sent)
 
 

@@ -4,7 +4,7 @@ Nothing is trained twice: runs that two figures share are kept.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TypeVar
 
@@ -14,9 +14,12 @@ from thinwire.bench.sync import run as syncing
 from thinwire.bench.timing import Quiet, Watcher
 from thinwire.bench.train import plan as training
 from thinwire.bench.train import run as training_run
+from thinwire.collective import OkTopK
 from thinwire.cookbook import recipe
+from thinwire.cost.exchange import Load, Pattern, end_of_step
 from thinwire.cost.network import Link, Network
-from thinwire.cost.predict import predict
+from thinwire.cost.patterns import boundary_stages, pattern, threshold_stages
+from thinwire.cost.predict import load_of, predict
 from thinwire.errors import ThinwireError
 from thinwire.report.converge import REFERENCE
 from thinwire.results.curves import is_run
@@ -24,6 +27,7 @@ from thinwire.results.file import ResultFile, Row
 from thinwire.workloads.lessons import Optimizer
 
 DENSE = REFERENCE  # PyTorch's bf16 hook, which `bench converge` always runs
+RARELY = 10**6  # steps between evaluations that are counted apart
 AnyScale = TypeVar("AnyScale")
 
 
@@ -129,6 +133,44 @@ def exchange(
     """Seconds and bytes per rank of one exchange, in the α-β model."""
     prediction = predict(recipe(name), {"gradient": (n,)}, workers, Network(link), alike=alike)
     return prediction.busy, sum(unit.sent for unit in prediction.units)
+
+
+def on_sockets(name: str, row: Row) -> float:
+    """Bytes per rank and step in the cost model, Gloo's frames included, of what `sync` measured.
+
+    What the model cannot know it is told: how many were selected and survived, how much the ranks
+    have in common, and how often Ok-Topk evaluated; a short run does that more often than a long
+    one.
+    """
+    pipeline, n, workers, told = recipe(name), row["n"], row["workers"], row["series"]
+    collective, load = pipeline.collective, load_of(pipeline, n, workers)
+    more = [end_of_step(workers)]
+    if not load.dense:
+        load = replace(load, k=row["k"])
+    if "union_count" in told:
+        load = replace(load, alike=_alike(load, told["union_count"]))
+    if isinstance(collective, OkTopK):
+        evaluations = threshold_stages(workers), told["threshold_evaluated"]
+        agreements = boundary_stages(workers, collective.consensus), told["regions_agreed"]
+        for stages, share in (evaluations, agreements):
+            more += [stage.times(share) for stage in stages]
+        collective = replace(
+            collective,
+            density=told["global_count"] / n,
+            threshold_interval=RARELY,
+            boundary_interval=RARELY,
+        )
+    return pattern(collective, pipeline.codec, load).framed + Pattern(tuple(more)).framed
+
+
+def _alike(load: Load, union: float) -> float:
+    """The share of a selection that is everyone's, where all selections together are so many."""
+    low, high = 0.0, 1.0
+    for _ in range(40):  # the union shrinks as it grows
+        middle = (low + high) / 2
+        larger = replace(load, alike=middle).union(load.n, load.k) > union
+        low, high = (middle, high) if larger else (low, middle)
+    return low
 
 
 def final(runs: Sequence[Row]) -> float:

@@ -19,7 +19,7 @@ from thinwire.reproduce.experiment import (
     Untested,
     verdict,
 )
-from thinwire.reproduce.measures import Measures, exchange
+from thinwire.reproduce.measures import Measures, exchange, on_sockets
 from thinwire.reproduce.ok_topk_training import (
     SMALL,
     judge_accuracy,
@@ -54,20 +54,21 @@ def _bound(method: str, density: float, workers: int) -> float:
 
 def measure_volume(measures: Measures) -> list[Panel]:
     """Table 1, and the simulation beside real exchanges."""
-    density, n = 0.01, measures.scale(800_000, 4096)
+    # A P-th of the elements is more than 2^16, so that an entry is two words, as in the paper.
+    density, n = 0.01, measures.scale(4_000_000, 4096)
     counts = measures.scale([2, 4, 8, 16], [2])
     names = {f"{method}({density})": method for method in METHODS} | {"torch-dense": "dense"}
     rows = measures.sync([name for name in names if name != "torch-dense"], n, counts)
     volumes, compared = [], []
     for name, method in names.items():
-        sent = [row["socket_bytes_per_rank"] for row in rows if row["recipe"] == name]
+        own = [row for row in rows if row["recipe"] == name]
+        sent = [row["socket_bytes_per_rank"] for row in own]
         k = density * n
         volumes.append(Curve(method, counts, [each / 4 / k for each in sent]))
         volumes.append(Curve(method, counts, [_bound(method, density, p) for p in counts], PAPER))
         recipe = "dense" if method == "dense" else name
         compared.append(Curve(method, counts, sent))
-        # The bench's gradients: about half of what a rank selects is every rank's.
-        model = [exchange(recipe, n, p, ARIES, alike=0.5)[1] for p in counts]
+        model = [on_sockets(recipe, row) for row in own]
         compared.append(Curve(method, counts, model, COMPUTED))
     return [
         Panel(VOLUME, "workers", "", volumes),
@@ -91,7 +92,6 @@ def judge_volume(panels: dict[str, Panel]) -> list[Finding]:
         )
         for method in ("dense", *METHODS)
     }
-    exact = {method: share for method, share in off.items() if share < 0.1}
     return [
         Finding(
             "Ok-Topk sends at most 6k(P-1)/P words, whatever P",
@@ -106,15 +106,11 @@ def judge_volume(panels: dict[str, Panel]) -> list[Finding]:
             verdict([abs(gathered.last / volume.curve("topk", PAPER).last - 1) < 0.1]),
         ),
         Finding(
-            "(ours) the simulation computes what is sent, P = 2 to 16",
+            "(ours) the cost model computes what is sent, P = 2 to 16, if it is told how many were "
+            "selected and how often thresholds were evaluated",
             "",
-            "within 10 % for "
-            + ", ".join(exact)
-            + "; off by "
-            + (
-                ", ".join(f"{s:.0%} for {m}" for m, s in off.items() if m not in exact) or "no more"
-            ),
-            verdict(share < 0.1 for share in off.values()),
+            "off by at most " + ", ".join(f"{s:.1%} for {m}" for m, s in off.items()),
+            verdict(share < 0.05 for share in off.values()),
         ),
     ]
 
@@ -244,8 +240,9 @@ PAPER_OK_TOPK = Paper(
         Experiment(
             "table 1",
             "words sent by each allreduce",
-            "0.8 M elements, ρ = 0.01, P = 2 to 16 processes on the loopback; bytes by the "
-            "kernel's counters, the mean over the ranks. The paper's is the busiest rank's.",
+            "4 M elements, ρ = 0.01, P = 2 to 16 processes on the loopback, six steps after three: "
+            "residuals still grow. Bytes by the kernel's counters, the mean over the ranks, Gloo's "
+            "144 for each message among them; the paper's are the busiest rank's.",
             measure_volume,
             judge_volume,
         ),

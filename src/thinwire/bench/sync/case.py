@@ -39,7 +39,8 @@ def measure(case: Case, rank: int, report_step: ReportStep) -> Message:
             report_step()
         dist.barrier()
         link_bytes = None if link is None else (own_link_bytes() or 0) - link
-        return {"steps": steps, "link_bytes": link_bytes, **_selected(method)}
+        told = _told(method, case["steps"])
+        return {"steps": steps, "link_bytes": link_bytes, "series": told, **_selected(method)}
     finally:
         if isinstance(method, Recipe):
             method.sync.close()
@@ -91,6 +92,14 @@ def _wait_for(grad: Tensor) -> None:
     """Until its device is done."""
     if grad.is_cuda:
         torch.cuda.synchronize(grad.device)
+
+
+def _told(method: Method, steps: int) -> dict[str, list[float]]:
+    """What the pieces told of the measured steps: thresholds, counts and the like."""
+    if not isinstance(method, Recipe):
+        return {}
+    series = method.sync.stats().get("series", {}).get("gradient", {})
+    return {what: one["values"][-steps:] for what, one in series.items()}
 
 
 def _selected(method: Method) -> Message:

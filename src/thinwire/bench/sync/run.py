@@ -123,6 +123,7 @@ def _row(case: Case, settings: Settings, answers: Answers) -> Row:
         "n": case.n,
         "device": settings.device,
         "k": _mean_or_none([answer["k"] for answer in answers.ranks]),
+        "series": _mean_series([answer["series"] for answer in answers.ranks]),
         "seconds": times.median,
         "seconds_min": times.low,
         "seconds_max": times.high,
@@ -138,6 +139,12 @@ def _row(case: Case, settings: Settings, answers: Answers) -> Row:
         "warmup": settings.warmup,
         "cores_busy_with_other_work": answers.other_load,
     }
+
+
+def _mean_series(by_rank: Sequence[dict[str, list[float]]]) -> dict[str, float]:
+    """What the pieces told, the mean over steps and ranks."""
+    names = dict.fromkeys(what for told in by_rank for what in told)
+    return {name: fmean(value for told in by_rank for value in told[name]) for name in names}
 
 
 def _phases(steps: Sequence[Sequence[Message]]) -> dict[str, float]:

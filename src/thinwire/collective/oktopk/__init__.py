@@ -144,6 +144,7 @@ class OkTopK(Collective):
         """The regions of this step: remembered, or agreed upon now."""
         comm, memory = ctx.comm, ctx.memory
         known = Regions.recall(memory, mine.numel, comm.size, ctx.step, self.boundary_interval)
+        ctx.note("regions_agreed", float(known is None))
         if known is not None:
             return known
         regions = agree_on_regions(mine, comm, self.consensus)
@@ -173,6 +174,7 @@ class OkTopK(Collective):
             threshold, above, ties = NO_THRESHOLD, counts.reduced, [0] * comm.size
         else:
             threshold, above, ties = self._threshold(bits, known, counts, wanted, reduced, ctx)
+        evaluated = threshold not in (NO_THRESHOLD, known)
         kept = keep(bits, threshold, ties[comm.rank])
         survivors = Sparse(reduced.indices[kept], reduced.values[kept], reduced.numel)
         owners = [regions.owner(region) for region in range(comm.size)]
@@ -184,6 +186,7 @@ class OkTopK(Collective):
             balance=self.balance,
         )
         ctx.note("global_threshold", float(as_number(max(threshold, 0), reduced.values)))
+        ctx.note("threshold_evaluated", float(evaluated))
         ctx.note("global_count", sum(shares.owned))
         ctx.note("reduce_imbalance", _over_mean(counts.loads))
         ctx.note("gather_imbalance", _over_mean(shares.owned))
