@@ -55,6 +55,21 @@ def test_the_table_has_a_line_for_each_recipe_and_a_column_for_each_rate() -> No
     assert converge_table(ROWS, "another", {}) == ""
 
 
+def test_whoever_gets_there_sooner_over_the_slowest_link_comes_first() -> None:
+    rows = [
+        row("far", 100.0, None, final_gap=0.5),
+        row("late", 100.0, 9.0),
+        row("late", 1000.0, 1.0),
+        row("not-timed", 100.0, None, final_gap=0.0),
+        row("early", 100.0, 8.0),
+        row("early", 1000.0, 2.0),
+        row("torch-bf16", 100.0, 50.0),
+    ]
+    lines = converge_table(rows, "m", {}).splitlines()[4:]
+    names = [line.split(" | ")[0].removeprefix("| ") for line in lines]
+    assert names == ["torch-bf16", "early", "late", "not-timed", "far"]
+
+
 def test_one_that_diverged_has_no_loss() -> None:
     assert "| never | diverged |  |" in converge_table(ROWS[2:], "m", {})
 

@@ -13,8 +13,8 @@ from thinwire.settings import check_choice
 from thinwire.sparsify import Everything
 
 Quality = Literal["exact", "near", "fast"]
-NEAR = ("bf16", "int8", "int4", "powersgd(64,'bf16')")
-NEAR_RANK = 64  # an eighth of the width of the model it was measured on
+NEAR = ("bf16", "int8", "int4", "powersgd(96,'bf16')")
+NEAR_RANK = 96  # an eighth of GPT-2's width
 FAST = ("powersgd(16)", "powersgd", "topk", "topk-dsa", "gtopk", "ok-topk", "union", "omnireduce")
 IN_WORDS: dict[Quality, str] = {
     "exact": "the same loss, but for how sums are rounded",

@@ -18,6 +18,8 @@ def shown(row: Row) -> str:
 
     >>> shown({"recipe": "union(0.01, dtype='bf16')", "density": None})
     'union 0.01 bf16'
+    >>> shown({"recipe": "int4(rotate=True)", "density": None})
+    'int4 rotate'
     """
     recipe, density = row["recipe"], row["density"]
     if density is not None:
@@ -25,8 +27,8 @@ def shown(row: Row) -> str:
     if recipe[:1] == "{" or "|" in recipe:
         return str(recipe)
     name, _, arguments = recipe.partition("(")
-    values = (part.rpartition("=")[2].strip(" '\")") for part in arguments.split(","))
-    return " ".join([name, *filter(None, values)])
+    parts = (part.removesuffix("=True").rpartition("=")[2] for part in arguments[:-1].split(","))
+    return " ".join([name, *filter(None, (part.strip(" '\"") for part in parts))])
 
 
 def final_loss(row: Row) -> str:
@@ -48,12 +50,22 @@ def _table(panel: Panel, origin: Mapping[str, Any]) -> str:
     heads = [UNSHAPED if megabits is None else rate(megabits) for megabits in at]
     heads = ["seconds to bf16's loss", *heads, "steps", "loss at the end", "gap", "MB per step"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    named = [row | {"named": shown(row)} for row in panel.rows]
-    for name, members in by_series(named, "named").items():
+    named = by_series([row | {"named": shown(row)} for row in panel.rows], "named")
+    for name, members in sorted(named.items(), key=_place):
         by_rate = {row["rate"]: row for row in members}
         cells = [_seconds(by_rate.get(megabits)) for megabits in at]
         lines.append(f"| {' | '.join([name, *cells, *_ends(members)])} |")
     return _caption(panel, origin) + "\n\n" + "\n".join(lines)
+
+
+def _place(named: tuple[str, Sequence[Row]]) -> tuple[bool, float, float]:
+    """The reference, then who gets there, the soonest over the slowest link first; then by gap."""
+    name, rows = named
+    slowest = min(rows, key=lambda row: row["rate"] or float("inf"))
+    seconds = slowest["reached"][FINAL]["seconds"]
+    gap = slowest["final_gap"]
+    never = float("inf")
+    return (name != REFERENCE, never if seconds is None else seconds, never if gap is None else gap)
 
 
 def _seconds(row: Row | None) -> str:
