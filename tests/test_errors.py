@@ -22,13 +22,14 @@ def test_the_family(error: type[Exception], builtin: type[Exception]) -> None:
     assert issubclass(error, builtin)
 
 
-def test_an_exchange_that_broke_off_is_named() -> None:
+@pytest.mark.parametrize("error", [tw.ExchangeError, tw.WireFormatError])
+def test_an_exchange_that_broke_off_is_named(error: type[Exception]) -> None:
     with (
-        pytest.raises(tw.ExchangeError, match=r"^GTopK of 'w', step 3: rank 1 is gone$") as caught,
+        pytest.raises(error, match=r"^GTopK of 'w', step 3: rank 1 is gone$") as caught,
         exchange_named("GTopK", "w", 3),
     ):
-        raise tw.ExchangeError("rank 1 is gone")
-    assert isinstance(caught.value.__cause__, tw.ExchangeError)
+        raise error("rank 1 is gone")
+    assert isinstance(caught.value.__cause__, error)
 
 
 def test_other_errors_pass_as_they_are() -> None:

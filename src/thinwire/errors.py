@@ -45,8 +45,8 @@ class LabError(ThinwireError, RuntimeError):
 
 @contextmanager
 def exchange_named(collective: str, tensor: str, step: int) -> Iterator[None]:
-    """Let an `ExchangeError` say which exchange broke off."""
+    """Let the error say which exchange broke off, or brought what cannot be read."""
     try:
         yield
-    except ExchangeError as error:
-        raise ExchangeError(f"{collective} of {tensor!r}, step {step}: {error}") from error
+    except (ExchangeError, WireFormatError) as error:
+        raise type(error)(f"{collective} of {tensor!r}, step {step}: {error}") from error

@@ -1,12 +1,18 @@
 """A peer that lies: sound payloads that are not what this step expects are refused."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
 import thinwire as tw
+from support.cluster import Cluster
 from support.codec.cases import context, random_sparse
+from support.contracts.cases import state_digest
+from support.contracts.ranks import TIMEOUT
 from thinwire.codec import Pair
 from thinwire.collective._received import decode_like, refuse_other_size
 from thinwire.collective.touched import LISTS_FROM, agree
@@ -67,3 +73,44 @@ def test_a_block_that_there_is_not_is_refused(block: int) -> None:
     comm.block = block
     with pytest.raises(tw.WireFormatError, match=f"none of these {LISTS_FROM}"):
         agree(ours, 1, ExchangeContext("w", 0, 7, comm))
+
+
+LIES: dict[str, Callable[[Sparse], Sparse]] = {
+    "another numel": lambda s: replace(s, numel=s.numel + 64),
+    "float64": lambda s: replace(s, values=s.values.double()),
+}
+
+
+def lied_to(group: Any, rank: int, size: int, recipe: str, lie: str) -> tuple[str, bool]:
+    """A step in which rank 1 sends sound payloads of another form: what is said, what it left."""
+    sync = tw.Synchronizer(tw.recipe(recipe, bypass=0), group, timeout=TIMEOUT)
+    draw, truth, said = torch.Generator().manual_seed(rank), Pair.encode, ""
+    sync.average("w", torch.randn(3000, generator=draw))
+    before = state_digest(sync)
+
+    def encode(pair: Pair, s: Any, *rest: Any) -> torch.Tensor:
+        return truth(pair, LIES[lie](s) if rank == 1 and isinstance(s, Sparse) else s, *rest)
+
+    with patch.object(Pair, "encode", encode):
+        try:
+            sync.average("w", torch.randn(3000, generator=draw))
+        except tw.ThinwireError as error:
+            said = f"{type(error).__name__}: {error}"
+    return said, state_digest(sync) == before
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(
+    "recipe", ["topk", "gtopk", "ok-topk", "topk-dsa", "omnireduce", "zen", "spardl"]
+)
+def test_a_peer_that_lies_is_told_and_nothing_of_it_stays(
+    cluster: Cluster, recipe: str, lie: str
+) -> None:
+    """Who reads it refuses it, and says in which exchange; the others hear that it broke off."""
+    collective = type(tw.recipe(recipe).collective).__name__
+    outcomes = cluster.run(lied_to, 3, recipe, lie)
+    assert any(said.startswith("WireFormatError") for said, _ in outcomes)
+    for said, kept in outcomes:
+        assert said.partition(": ")[0] in ("WireFormatError", "ExchangeError")
+        assert f": {collective} of 'w', step 1: " in said
+        assert kept

@@ -1,5 +1,7 @@
 """Law 9, whole steps: after a step that broke off all state is as before it, bit for bit."""
 
+from datetime import timedelta
+
 import pytest
 
 from support import soak
@@ -7,6 +9,11 @@ from support.cluster import Cluster
 from support.contracts import broken
 from support.contracts.cases import Case, Layer, everything
 
+EACH_COLLECTIVE = (
+    *("dense", "int8", "topk", "gtopk", "ok-topk", "topk-dsa", "omnireduce", "union"),
+    *("clt-k", "micro", "zen", "spardl", "s2", "powersgd"),
+)
+PATIENCE = timedelta(seconds=3)
 LAYERS = (Layer((900,)), Layer((30, 20), "bfloat16", "transposed"), Layer((40,)))
 
 
@@ -24,10 +31,11 @@ def test_a_peer_that_hangs_up(cluster, recipe):
 
 
 @pytest.mark.parametrize("fault", soak.SIGNALS)
-def test_a_peer_that_is_killed_or_stopped(fault):
-    case = Case("ok-topk", LAYERS, steps=3, settings={"density": 0.05})
-    with Cluster(3) as mortal:
-        lives = mortal.survivors(soak.live, 3, 1, case, 1, fault, 0.05)
+@pytest.mark.parametrize("recipe", EACH_COLLECTIVE)
+def test_a_peer_that_is_killed_or_stopped(recipe, fault):
+    case = Case(recipe, LAYERS, steps=3, settings={"density": 0.05})
+    with Cluster(3, run_s=120) as mortal:
+        lives = mortal.survivors(soak.live, 3, 1, case, 1, fault, 0.05, PATIENCE)
     assert len(lives) == 2
     for life in lives:
         assert life.value.raised.startswith("ExchangeError")

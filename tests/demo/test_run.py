@@ -4,6 +4,7 @@ Covers cli/demo.py, demo/case.py.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -69,18 +70,24 @@ def test_the_page_shows_both_and_a_step_of_each_that_counts(short: tuple[str, Pa
 
 
 @by_command
-def test_an_interrupt_ends_the_workers_and_leaves_what_was_measured(tmp_path: Path) -> None:
-    numbers = tmp_path / "demo.json"
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_workers_and_leaves_what_was_measured(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    numbers, temporary = tmp_path / "demo.json", tmp_path / "temporary"
+    temporary.mkdir()
     process = subprocess.Popen(
         [*COMMAND, "--steps", "100000", "--recipes", "topk", "--out", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         preexec_fn=hear_signals,
+        env=os.environ | {"TMPDIR": str(temporary)},
     )
     try:
         workers = _wait_for_ranks(process.pid, 2)
         time.sleep(3)  # joined, and in the middle of a run that would take hours
-        process.send_signal(signal.SIGINT)
+        assert list(temporary.glob("thinwire-demo-*"))
+        process.send_signal(number)
         _, errors = process.communicate(timeout=30)
     finally:
         process.kill()
@@ -88,6 +95,7 @@ def test_an_interrupt_ends_the_workers_and_leaves_what_was_measured(tmp_path: Pa
     assert b"Traceback" not in errors
     assert json.loads(numbers.read_text())["rows"] == []
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+    assert not list(temporary.glob("thinwire-*"))
 
 
 def _wait_for_ranks(pid: int, count: int) -> list[int]:

@@ -160,7 +160,7 @@ def refusals(group: Any, rank: int, size: int, recipe: Any) -> list[tuple[str, b
     return said
 
 
-@pytest.mark.parametrize("recipe", ["topk", "ok-topk", "auto"])
+@pytest.mark.parametrize("recipe", ["topk", "ok-topk", "auto", "s2"])
 def test_what_one_rank_refuses_all_do_and_nothing_is_left_of_it(cluster: Any, recipe: str) -> None:
     for of_rank_0, older, damaged in cluster.run(refusals, 2, tw.recipe(recipe, bypass=0)):
         assert of_rank_0[0].startswith("DisagreementError: ranks disagree on the saved state")

@@ -5,7 +5,10 @@ import torch
 
 import thinwire as tw
 from support.contracts.cases import state_digest
+from support.contracts.ranks import TIMEOUT
 
+THAT_WAIT = ("topk(0.01)", "dgc(0.01)", "randomk(0.01)")
+AS_THEY_ARE = ("sketchml", "dragonn", "deepreduce")
 LARGEST = torch.finfo(torch.float32).max
 
 
@@ -24,7 +27,7 @@ def until_refused(recipe, grad, group=None, **settings):
     return 8, "", True
 
 
-@pytest.mark.parametrize("recipe", ["topk(0.01)", "dgc(0.01)", "randomk(0.01)"])
+@pytest.mark.parametrize("recipe", THAT_WAIT)
 def test_float16_does_not_overflow_silently(recipe):
     steps, said, kept = until_refused(recipe, torch.full((5000,), 30000.0, dtype=torch.float16))
     assert 1 <= steps < 4
@@ -32,7 +35,7 @@ def test_float16_does_not_overflow_silently(recipe):
     assert kept
 
 
-@pytest.mark.parametrize("recipe", ["topk(0.01)", "dgc(0.01)", "randomk(0.01)"])
+@pytest.mark.parametrize("recipe", [*THAT_WAIT, "ok-topk(0.01)", *AS_THEY_ARE])
 def test_nor_does_float32(recipe):
     steps, said, kept = until_refused(recipe, torch.full((5000,), 1.5e38))
     assert 1 <= steps < 4
@@ -40,12 +43,13 @@ def test_nor_does_float32(recipe):
     assert kept
 
 
-def largest_on_each(group, rank, size):
-    return until_refused("topk(0.01)", torch.full((5000,), LARGEST), group)
+def largest_on_each(group, rank, size, recipe):
+    return until_refused(recipe, torch.full((5000,), LARGEST), group, timeout=TIMEOUT)
 
 
-def test_nor_does_the_sum_over_the_ranks(cluster):
-    for steps, said, kept in cluster.run(largest_on_each, 2):
+@pytest.mark.parametrize("recipe", ["topk(0.01)", "dgc(0.01)", "deepreduce", "signsgd"])
+def test_nor_does_the_sum_over_the_ranks(cluster, recipe):
+    for steps, said, kept in cluster.run(largest_on_each, 2, recipe):
         assert steps == 0
         assert "rank 0, 1" in said
         assert kept

@@ -92,6 +92,19 @@ def test_complex_parameters_are_averaged_as_ddp_does(cluster, recipe):
     assert cluster.run(complex_gradients, 2, tw.recipe(recipe)) == [True, True]
 
 
+def complex_replicas(group, rank, size, recipe):
+    ddp, handle = start(group, recipe)
+    train(ddp, rank, range(3))
+    handle.close()
+    return bits(ddp, handle)[0]
+
+
+@pytest.mark.parametrize("recipe", tw.recipes())
+def test_complex_parameters_are_the_same_on_every_rank(cluster, recipe):
+    one, other = cluster.run(complex_replicas, 2, tw.recipe(recipe, bypass=0))
+    assert one == other
+
+
 def test_buckets_as_they_were_as_soon_as_they_are_whole():
     a, b, c = (torch.tensor([i]) for i in range(3))
     regroup = Regroup([["c", "a"], ["b"]])

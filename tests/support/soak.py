@@ -56,12 +56,21 @@ class Life:
     updates: tuple[str, ...]
 
 
-def live(group: Any, rank: int, size: int, case: Case, victim: int, fault: str, at: float) -> Life:
+def live(
+    group: Any,
+    rank: int,
+    size: int,
+    case: Case,
+    victim: int,
+    fault: str,
+    at: float,
+    patience: timedelta = TIMEOUT,
+) -> Life:
     """Steps until an error; the victim sends itself the signal at some moment of them."""
     with closing(tw.Synchronizer(case.pipeline(), group, seed=case.seed, timeout=COMPILE)) as warm:
         for step in range(2):
             warm.average_all(case.gradients(step, rank, size))
-    sync = tw.Synchronizer(case.pipeline(), group, seed=case.seed, timeout=TIMEOUT)
+    sync = tw.Synchronizer(case.pipeline(), group, seed=case.seed, timeout=patience)
     updates: list[str] = []
     for step in range(10**6):
         if step == 2 and rank == victim:

@@ -115,6 +115,15 @@ def test_a_frozen_tensor_offers_zeros_and_keeps_its_residual() -> None:
     assert residual.tolist() == [9, 9, 3, 4]
 
 
+def test_an_error_leaves_a_frozen_tensor_its_residual() -> None:
+    unit = Unit.assemble(gradients(a=(2,), b=(2,)), TOPK, {})
+    residual = unit.state["feedback"]["residual"]
+    residual.copy_(torch.tensor([1.0, 2, 3, 4]))
+    with pytest.raises(KeyError), unit.frozen({"b"}):
+        raise KeyError
+    assert residual.tolist() == [1, 2, 3, 4]
+
+
 def test_another_pipeline_takes_over_what_waits() -> None:
     unit = Unit.assemble(gradients(a=(2,)), TOPK, {})
     unit.state["feedback"]["residual"].fill_(3)
