@@ -216,7 +216,7 @@ def judge_breakdown(panels: dict[str, Panel]) -> list[Finding]:
 
 SMALL = (
     f"A small ResNet on 8 × 8 digits, {LESSON.workers} workers, {LESSON.steps} steps, top-r of "
-    "1 %, one seed. The baseline is PyTorch's bf16 hook; volumes are over float32's."
+    "1 %, two seeds. The baseline is PyTorch's bf16 hook; volumes are over float32's."
 )
 
 PAPER_DEEPREDUCE = Paper(
@@ -242,7 +242,7 @@ PAPER_DEEPREDUCE = Paper(
             "table 2",
             "NCF, sparse by itself",
             "A neural collaborative filter on ratings that are made by the command (256 users, 512 "
-            "things); 2 workers, 200 steps of AdamW, one seed; 10 of 100.",
+            "things); 2 workers, 200 steps of AdamW, two seeds; 10 of 100.",
             measure_ncf,
             judge_ncf,
         ),

@@ -148,8 +148,8 @@ PAPER_DRAGONN = Paper(
     ),
     (
         Untested("figure 1", "what DGC's compression costs", "16 V100s; figure 5 has ours"),
-        Untested("figure 2", "how it works", "a picture", NOTHING),
+        Untested("figures 2 and 9", "how it works, and a prefix sum", "pictures", NOTHING),
         Untested("table 1", "operations by algorithm", "counted, not measured", NOTHING),
-        Untested("figures 9 and 10", "more of the same on GPUs", "16 V100s"),
+        Untested("figure 10", "BERT's speed and ablation on SQuAD", "16 V100s, no such data"),
     ),
 )

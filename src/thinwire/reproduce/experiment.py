@@ -5,13 +5,13 @@ judged again without being measured again.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from thinwire.errors import ThinwireError
 from thinwire.report.papers import IN_PART, NO, UNTESTED, YES
-from thinwire.reproduce.measures import Measures
+from thinwire.reproduce.measures import Measures, seeds_apart
 from thinwire.results.file import ResultFile, Row
 from thinwire.results.origin import commit
 
@@ -50,6 +50,16 @@ class Panel:
 
     def curve(self, series: str, source: str = "here") -> Curve:
         return next(c for c in self.curves if (c.series, c.source) == (series, source))
+
+
+APART = "how far two seeds are apart at the end"
+
+
+def apart(runs: Mapping[str, Sequence[Row]], shown: Mapping[str, str], what: str) -> Panel:
+    """What is chance: no statement can be finer."""
+    unit = "share" if what == "held_out_hits" else ""
+    far = [seeds_apart(runs[name], what) for name in shown]
+    return Panel(APART, "", unit, [Curve("", list(shown.values()), far)])
 
 
 @dataclass(frozen=True)

@@ -178,10 +178,10 @@ def final(runs: Sequence[Row]) -> float:
     return fmean(row["final_loss"] for row in runs)
 
 
-def seeds_apart(runs: Sequence[Row]) -> float:
+def seeds_apart(runs: Sequence[Row], what: str = "held_out_loss") -> float:
     """How far the last losses of two seeds are apart: what no statement can be finer than."""
-    losses: list[float] = [row["final_loss"] for row in runs]
-    return max(losses) - min(losses)
+    last: list[float] = [row["points"][what][-1] for row in runs]
+    return max(last) - min(last)
 
 
 def mean_points(runs: Sequence[Row], what: str = "held_out_loss") -> tuple[list[int], list[float]]:

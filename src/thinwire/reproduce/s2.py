@@ -8,6 +8,7 @@ from thinwire.cost.network import Link
 from thinwire.kernels.count_sketch import project, recover
 from thinwire.report.papers import IN_PART, NO, NOTHING, YES
 from thinwire.reproduce.experiment import (
+    APART,
     COMPUTED,
     PAPER,
     Curve,
@@ -16,6 +17,7 @@ from thinwire.reproduce.experiment import (
     Panel,
     Paper,
     Untested,
+    apart,
     verdict,
 )
 from thinwire.reproduce.measures import (
@@ -92,7 +94,7 @@ BLOCKED = {
     "union(0.03125, 32)": "union",
     "s2(0.03125, 32)": "S2",
 }
-LESSON = Lesson("resnet-small", steps=50, seeds=1)
+LESSON = Lesson("resnet-small", steps=50)
 
 
 def measure_training(measures: Measures) -> list[Panel]:
@@ -158,6 +160,7 @@ def measure_ratio(measures: Measures) -> list[Panel]:
     return [
         Panel("held-out loss", "step", "", curves),
         Panel(SENT, "λ", "bytes", [Curve("s2", SWEPT, sent)]),
+        apart(runs, {name: f"λ = {ratio:g}" for ratio, name in names.items()}, "held_out_loss"),
     ]
 
 
@@ -166,12 +169,14 @@ def judge_ratio(panels: dict[str, Panel]) -> list[Finding]:
     last = {ratio: loss.curve(f"λ = {ratio:g}").last for ratio in SWEPT}
     words = ", ".join(f"{value:.3f} at λ = {ratio:g}" for ratio, value in last.items())
     saved = 1 - sent.at(0.05) / sent.at(0.5)
+    chance = max(y or 0.0 for y in panels[APART].curve("").y)
     return [
         Finding(
             "λ = 0.5 is the best choice: below it the model gets worse",
             "worse below 0.5, on GNMT-8 and ResNet-50",
-            f"loss {words}; dense {loss.curve('dense').last:.3f}",
-            verdict([last[1.0] >= last[0.5], last[0.05] > last[0.5]]),
+            f"loss {words}; dense {loss.curve('dense').last:.3f}; two seeds are up to "
+            f"{chance:.3f} apart",
+            verdict([last[1.0] > last[0.5] - chance, last[0.05] > last[0.5] + chance]),
         ),
         Finding(
             "below 0.5 the gain in communication is slight",
@@ -183,44 +188,57 @@ def judge_ratio(panels: dict[str, Panel]) -> list[Finding]:
 
 
 LESS = "communication time that S2 saves"
-PUBLISHED = {"AllGather": 0.87, "SparCML": 0.94, "OmniReduce": 0.81}
 ETHERNET = Link.of(gbps=1, latency=5e-5)
+BASELINES = {
+    "AllGather": "topk(0.03125)",
+    "SparCML": "topk-dsa(0.03125)",
+    "OmniReduce": "omnireduce(0.03125)",
+}
+IN_BLOCKS = {  # elements, the link of table 2, and what is published
+    "ResNet-50": (23_700_000, ETHERNET, (0.87, 0.94, 0.81)),
+    "GNMT-8": (115_000_000, Link.of(gbps=10, latency=5e-5), (0.59, 0.83, 0.65)),
+}
 
 
 def measure_overhead(measures: Measures) -> list[Panel]:
-    """Figure 7, ResNet-50 in blocks, 16 workers."""
-    names = {
-        "AllGather": "topk(0.03125)",
-        "SparCML": "topk-dsa(0.03125)",
-        "OmniReduce": "omnireduce(0.03125)",
-    }
-    curves = [Curve("S2", list(names), [PUBLISHED[name] for name in names], PAPER)]
-    for alike, words in ((1.0, "same blocks"), (0.0, "independent blocks")):
-        ours = exchange("s2(0.03125, 256)", 23_700_000, 16, ETHERNET, alike)[0]
-        saved = [1 - ours / exchange(r, 23_700_000, 16, ETHERNET, alike)[0] for r in names.values()]
-        curves.append(Curve(f"S2, {words}", list(names), saved, COMPUTED))
-    return [Panel(LESS, "than", "share", curves)]
+    """Figure 7, models in blocks, 16 workers."""
+    panels = []
+    for model, (n, link, published) in IN_BLOCKS.items():
+        curves = [Curve("S2", list(BASELINES), published, PAPER)]
+        for alike, words in ((1.0, "same blocks"), (0.0, "independent blocks")):
+            ours = exchange("s2(0.03125, 256)", n, 16, link, alike)[0]
+            theirs = [exchange(name, n, 16, link, alike)[0] for name in BASELINES.values()]
+            saved = [1 - ours / each for each in theirs]
+            curves.append(Curve(f"S2, {words}", list(BASELINES), saved, COMPUTED))
+        panels.append(Panel(f"{LESS}, {model}", "than", "share", curves))
+    return panels
 
 
 def judge_overhead(panels: dict[str, Panel]) -> list[Finding]:
-    same = panels[LESS].curve("S2, same blocks", COMPUTED)
-    apart = panels[LESS].curve("S2, independent blocks", COMPUTED)
     return [
-        Finding(
-            f"ResNet-50 in blocks: less communication time than {name}",
-            f"{published:.0%}",
-            f"{same.at(name):.0%} where all ranks choose the same blocks, {apart.at(name):.0%} "
-            "where each has its own",
-            YES if published <= same.at(name) + 0.05 else IN_PART if same.at(name) > 0.2 else NO,
-        )
-        for name, published in PUBLISHED.items()
+        _judge_saving(panels[f"{LESS}, {model}"], model, name)
+        for model in IN_BLOCKS
+        for name in BASELINES
     ]
+
+
+def _judge_saving(panel: Panel, model: str, name: str) -> Finding:
+    published = panel.curve("S2", PAPER).at(name)
+    same, own = (
+        panel.curve(f"S2, {blocks} blocks", COMPUTED).at(name) for blocks in ("same", "independent")
+    )
+    return Finding(
+        f"{model} in blocks: less communication time than {name}",
+        f"{published:.0%}",
+        f"{same:.0%} where all ranks choose the same blocks, {own:.0%} where each has its own",
+        YES if published <= same + 0.05 else IN_PART if same > 0.2 else NO,
+    )
 
 
 FIGURE_3 = (
     "(a) to (c): a next-word model with an embedding of 50,000 rows, 4 workers, 24 steps. (d) to "
-    f"(f): a small ResNet on digits, 4 workers, {LESSON.steps} steps, 1/32 in blocks of 32. Bytes "
-    "are counted on the sockets; the paper's speed-ups are of 16 GPUs."
+    f"(f): a small ResNet on digits, 4 workers, {LESSON.steps} steps, two seeds, 1/32 in blocks of "
+    "32. Bytes are counted on the sockets; the paper's speed-ups are of 16 GPUs."
 )
 
 PAPER_S2 = Paper(
@@ -236,8 +254,10 @@ PAPER_S2 = Paper(
         Experiment(
             "figure 7",
             "communication of sparse gradients",
-            "Computed in the α-β model: 23.7 M elements, 1/32 in blocks of 256, 16 workers at 1 "
-            "Gbit/s. The paper sizes its sketch by the local count, ours by the union.",
+            "Computed in the α-β model: 1/32 in blocks of 256, 16 workers; ResNet-50 (23.7 M) at 1 "
+            "Gbit/s, GNMT-8 (115 M) at 10, of which the paper prints OmniReduce's share in section "
+            "4. It sizes its sketch by the local count, ours is by the union. GNMT-8's bars for "
+            "its embedding have no numbers in the text.",
             measure_overhead,
             judge_overhead,
         ),
@@ -254,6 +274,7 @@ PAPER_S2 = Paper(
     ),
     (
         Untested("figures 1 and 2", "how it works", "pictures", NOTHING),
+        Untested("figure 5", "", "the text that we have does not speak of it", NOTHING),
         Untested("tables 1 and 2", "models and settings", "settings", NOTHING),
         Untested("figure 6", "NCCL's allreduce and allgather", "16 GPUs with InfiniBand"),
     ),
