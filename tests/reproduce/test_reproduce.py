@@ -99,8 +99,19 @@ def test_what_was_not_asked_for_stays() -> None:
 def test_a_section_shows_statements_and_numbers() -> None:
     text = paper_section(measured().rows, "toy", {"command": "thinwire", "commit": "abc"})
     assert "### Figure 3: speed" in text
+    assert "| table 1 | settings | a list | nothing to test |" in text
     assert "| it is fast | 2 s | 1.5 s | **holds** |" in text
     assert "| workers | a | a, the paper |\n|---|---|---|\n| 1 | 1 s | 1 s |" in text
+
+
+def test_a_section_says_first_what_does_not_hold() -> None:
+    rows = measured().rows
+    assert NO not in paper_section(rows, "toy", {})
+    rows[0]["took_seconds"] = 125.0
+    text = paper_section(judged(toy(limit=1.0), rows), "toy", {})
+    assert "in 2 min 5 s" in text.split("\n")[0]
+    first = text.index("**Does not hold here:** it is fast (figure 3).")
+    assert first < text.index("### Figure 3: speed")
 
 
 @pytest.mark.parametrize(

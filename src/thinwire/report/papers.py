@@ -18,7 +18,7 @@ HERE = "here"
 
 def paper_section(rows: Sequence[Row], what: str, origin: Mapping[str, Any]) -> str:
     """Each experiment with its statements and numbers; `what` is the paper, or one item."""
-    parts = [_where(rows, origin)]
+    parts = [_where(rows, origin), *_first(rows)]
     for item, members in by_series(rows, "item").items():
         found = [row for row in members if "verdict" in row and row["says"]]
         if not found:
@@ -28,7 +28,25 @@ def paper_section(rows: Sequence[Row], what: str, origin: Mapping[str, Any]) -> 
         lines = ([f["says"], f["theirs"], f["ours"], f"**{f['verdict']}**"] for f in found)
         parts.append(markdown(("the paper says", "theirs", "ours", "verdict"), lines))
         parts += [_numbers(row) for row in members if "curves" in row]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *_left_out(rows)])
+
+
+def _first(rows: Sequence[Row]) -> list[str]:
+    """What does not hold, before anything that does."""
+    told = []
+    for verdict in (NO, IN_PART):
+        said = [f"{r['says']} ({r['item']})" for r in rows if r.get("verdict") == verdict]
+        if said:
+            told.append(f"**{verdict[0].upper()}{verdict[1:]}:** {'; '.join(said)}.")
+    return told
+
+
+def _left_out(rows: Sequence[Row]) -> list[str]:
+    """What was not measured, and why."""
+    others = [row for row in rows if "verdict" in row and not row["says"]]
+    lines = [[row["item"], row["title"], row["how"], row["verdict"]] for row in others]
+    head = "### Not measured"
+    return [head, markdown(("", "shows", "why", "verdict"), lines)] if lines else []
 
 
 def verdicts(rows: Sequence[Row], what: str, origin: Mapping[str, Any]) -> str:
@@ -102,8 +120,12 @@ def _where(rows: Sequence[Row], origin: Mapping[str, Any]) -> str:
     commits = dict.fromkeys(row["commit"] for row in rows if row.get("commit"))
     machine = f"{origin.get('cores', '?')} cores of an {origin.get('cpu', 'unknown')}"
     load = f"which had {origin.get('load_before', 0):.0f} other processes to run"
+    took = sum(
+        {row["item"]: row.get("took_seconds", 0) for row in rows if "curves" in row}.values()
+    )
+    within = f" in {took // 60:.0f} min {took % 60:.0f} s" if took else ""
     name = rows[0]["paper"]
-    return f"`thinwire reproduce {name}` at {', '.join(commits)}, on {machine}, {load}."
+    return f"`thinwire reproduce {name}` at {', '.join(commits)}{within}, on {machine}, {load}."
 
 
 def _page(paper: str) -> str:
