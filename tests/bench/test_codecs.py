@@ -1,6 +1,6 @@
 """`thinwire bench codecs`: rows, entropies, samples, table and picture.
 
-Covers cli/bench_codecs.py.
+Covers cli/bench_codecs.py and bench/sender.py.
 """
 
 import json
@@ -14,8 +14,12 @@ from support.extras import CLI, needs
 from thinwire.bench.codecs.data import Sample, recorded, synthetic
 from thinwire.bench.codecs.entropy import byte_entropy, index_entropy, shannon_bound
 from thinwire.bench.codecs.run import Settings, entries, measure, plan, samples
+from thinwire.bench.kernels.ops import KERNELS, Inputs
+from thinwire.bench.sender import as_sent
+from thinwire.codec.index import BloomIndex
 from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError, ThinwireError
+from thinwire.types import IndexCodec
 
 COLUMNS = {
     "part", "codec", "distribution", "n", "density", "bits_per_item", "encode_items_per_s",
@@ -56,6 +60,27 @@ def test_bits_and_errors(rows: dict[tuple[str, str], dict[str, float]]) -> None:
             assert row["relative_error"] == 0
         assert row["distance_bits"] > -0.01, (part, name)
     assert 0 < rows["value", "bf16"]["relative_error"] < 0.004
+
+
+@pytest.mark.parametrize("name", ["bloom", "bloom('p2')", "rice"])
+def test_the_search_for_false_positives_counts_as_encoding(name: str) -> None:
+    (entry, *_), _ = entries(Settings(index=(name,), value=("raw",)))
+    assert isinstance(entry.codec, IndexCodec)
+    indices, rows = torch.arange(0, 40_000, 100), 40_000
+    part, support = as_sent(entry.codec, indices, rows)
+    if name == "rice":
+        assert support is None
+    else:
+        assert support is not None
+        assert torch.equal(support, entry.codec.decode(part, support.numel(), rows))
+
+
+def test_the_kernels_bench_times_that_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    monkeypatch.setattr(BloomIndex, "support", lambda *_: searched.append(1))
+    (op,) = (op for op in KERNELS if op.name == "bloom encode")
+    op.prepare(Inputs(4096, 0.01, torch.device("cpu")))()
+    assert searched == [1]
 
 
 def test_entropy_of_indices(uniform: Sample) -> None:

@@ -10,7 +10,8 @@ formulas, which leave those out; `docs/papers/communication.md` has both side by
 - Messages to all peers leave together: P - 1 messages, but one round; see `network.Link`.
 - Over NCCL every size is known beforehand, and a gather is a ring of P - 1 rounds.
 
-Indices are taken to be spread evenly over the tensor, and shares over the ranks.
+Indices are taken to be spread evenly over the tensor, and shares over the ranks. `sent` leaves out
+what Gloo writes around a message; `framed` has it.
 """
 
 from collections.abc import Callable

@@ -45,7 +45,7 @@ def _left_out(rows: Sequence[Row]) -> list[str]:
     """What was not measured, and why."""
     others = [row for row in rows if "verdict" in row and not row["says"]]
     lines = [[row["item"], row["title"], row["how"], row["verdict"]] for row in others]
-    head = "### Not measured"
+    head = "**Not measured:**"
     return [head, markdown(("", "shows", "why", "verdict"), lines)] if lines else []
 
 

@@ -4,20 +4,22 @@
 `relative_error` is ‖decoded - given‖/‖given‖ for values, and for indices the share that is lost. Of
 a Bloom filter the bits are the filter's; the values of false positives are not counted.
 
-One thread; times are medians, the first run of each is not counted.
+One thread; times are medians, the first run of each is not counted. Encoding is all that a sender
+does: of a Bloom filter also the search for what receivers will find.
 """
 
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from thinwire.bench.codecs.data import SYNTHETIC, Sample, recorded, synthetic
 from thinwire.bench.codecs.entropy import byte_entropy, index_entropy, shannon_bound
+from thinwire.bench.sender import as_sent
 from thinwire.bench.timing import Watcher, threads
 from thinwire.cookbook.notation import build_pieces
 from thinwire.cookbook.registry import pieces
@@ -26,6 +28,8 @@ from thinwire.results.file import ResultFile, Row
 from thinwire.settings import check_density
 from thinwire.types import IndexCodec, ValueCodec
 from thinwire.workloads.tasks import TASKS
+
+T = TypeVar("T")
 
 Part = Literal["index", "value"]
 VARIANTS: dict[Part, tuple[str, ...]] = {
@@ -135,11 +139,8 @@ def measure(entry: Entry, sample: Sample, seconds: float) -> Row:
 
 
 def _index(codec: IndexCodec, indices: Tensor, rows: int, seconds: float) -> Row:
-    part, encode = _timed(lambda: codec.encode(indices, rows, True), seconds)
-    count, lost = indices.numel(), 0.0
-    if not codec.lossless:
-        support = codec.support(part, count, rows)
-        count = count if support is None else support.numel()
+    (part, support), encode = _timed(lambda: as_sent(codec, indices, rows), seconds)
+    count, lost = indices.numel() if support is None else support.numel(), 0.0
     decoded, decode = _timed(lambda: codec.decode(part, count, rows), seconds)
     if not codec.lossless:
         lost = 1 - float(torch.isin(indices, decoded).double().mean())
@@ -169,7 +170,7 @@ def _rates(part: Tensor, items: int, encode: float, decode: float) -> Row:
     }
 
 
-def _timed(work: Callable[[], Tensor], seconds: float) -> tuple[Tensor, float]:
+def _timed(work: Callable[[], T], seconds: float) -> tuple[T, float]:
     """What it returns, and the median of a few runs of it after the first."""
     result = work()
     times: list[float] = []

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from thinwire.bench.sender import as_sent
 from thinwire.codec.index import (
     BitmapIndex,
     BloomIndex,
@@ -184,13 +185,17 @@ def _part(codec: IndexCodec | ValueCodec, i: Inputs) -> Tensor:
     return codec.encode(i.indices, i.n, True)
 
 
+def _sent(codec: IndexCodec | ValueCodec, i: Inputs) -> object:
+    """What a sender does, the search for what receivers will find included."""
+    return as_sent(codec, i.indices, i.n) if isinstance(codec, IndexCodec) else _part(codec, i)
+
+
 def _decoded(codec: IndexCodec | ValueCodec, i: Inputs) -> Work:
     part, count = _part(codec, i), i.indices.numel()
     if isinstance(codec, ValueCodec):
         return lambda: codec.decode(part, count, i.values.dtype)
-    if not codec.lossless:
-        support = codec.support(part, count, i.n)
-        count = count if support is None else support.numel()
+    _, support = as_sent(codec, i.indices, i.n)
+    count = count if support is None else support.numel()
     return lambda: codec.decode(part, count, i.n)
 
 
@@ -216,7 +221,7 @@ def _codec(name: str, codec: IndexCodec | ValueCodec, package: str) -> Iterator[
         return item * i.indices.numel() + _part(codec, i).numel()
 
     ways: dict[str, Callable[[Inputs], Work]] = {
-        "encode": lambda i: lambda: _part(codec, i),
+        "encode": lambda i: lambda: _sent(codec, i),
         "decode": lambda i: _decoded(codec, i),
     }
     for way, prepare in ways.items():
