@@ -14,7 +14,7 @@ from thinwire.sparsify import Everything
 
 Quality = Literal["exact", "near", "fast"]
 NEAR = ("bf16", "int8", "int4", "powersgd(0.125,'bf16')")
-NEAR_SHARE = 0.125  # of a model's width: the rank that was measured on three of them
+NEAR_SHARE = 0.125  # of a model's width: the rank that was measured on two of them
 FAST = ("powersgd(16)", "powersgd", "topk", "topk-dsa", "gtopk", "ok-topk", "union", "omnireduce")
 IN_WORDS: dict[Quality, str] = {
     "exact": "the same loss, but for how sums are rounded",
