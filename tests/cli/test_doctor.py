@@ -7,6 +7,7 @@ pytest.importorskip("rich")
 
 from support.command_line import call, rows
 from thinwire.cost.calibration import Calibration
+from thinwire.errors import ThinwireError
 
 
 # So much compute that what this machine measures of its own speed, however busy, decides nothing.
@@ -22,3 +23,11 @@ def test_doctor_says_yes_or_no(gbps: str, compute: str, word: str) -> None:
     assert pays in output and summary["local_steps"].startswith(pays)
     assert summary["worth"] == (word == "Yes: ") and summary["verdict"].startswith(word)
     assert Calibration.from_dict(summary).network.link.beta == pytest.approx(8e-9 / float(gbps))
+
+
+def test_a_script_that_is_not_there_is_told_before_workers_are_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.execv", lambda *command: pytest.fail(f"started {command}"))
+    with pytest.raises(ThinwireError, match=r"there is no script 'nosuch\.py'"):
+        call("doctor", "--", "nosuch.py", "--epochs", "1")

@@ -5,7 +5,7 @@ from math import prod
 import pytest
 import torch
 
-from thinwire.collective._factoring import LEAST_SAVING, factoring, is_thin
+from thinwire.collective._factoring import LEAST_SAVING, factoring, is_thin, width_of
 
 LAYER = ((30, 40), (30,), (60, 30), (60,), (4, 3, 5, 5))
 MODELS = {
@@ -76,3 +76,20 @@ def test_factors_save_or_the_tensor_travels_whole():
     assert is_thin((100, 100), 24) and not is_thin((100, 100), 25)
     assert is_thin((64, 32, 3, 3), 4)
     assert not is_thin((10_000,), 1) and not is_thin((), 1) and not is_thin((1, 10_000), 1)
+
+
+def test_a_share_is_of_the_width_that_most_elements_have():
+    layer = ((768, 768), (768,), (3072, 768), (768, 3072))
+    assert width_of(((50257, 768), (1024, 768), *layer * 12)) == 768
+    assert width_of(((10, 1000), (64, 64), (64, 3, 3, 3), (200,))) == 10
+    assert width_of(((10, 300), (64, 64), (64, 3, 3, 3), (200,))) == 27
+    assert width_of(((10, 300), (64, 200), (64, 3, 3, 3), (200,))) == 64
+    assert width_of(((200,), ())) == 0
+
+
+@pytest.mark.parametrize("share", [0.01, 0.125, 0.4])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_share_is_as_the_rank_that_it_makes(name, share):
+    shapes = MODELS[name]
+    rank = max(1, round(share * width_of(shapes)))
+    assert factoring(shapes, share) == factoring(shapes, rank)

@@ -39,7 +39,10 @@ def flat(seed):
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
-@pytest.mark.parametrize("settings", [{"rank": 1}, {"rank": 4}, {"rank": 2, "dtype": "bf16"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"rank": 1}, {"rank": 4}, {"rank": 2, "dtype": "bf16"}, {"rank": 0.1}],
+)
 def test_nothing_is_lost_and_replicas_agree(cluster, settings, size):
     contents = ("normal", "heavy", "tied", "zeros", "one rank only")
     layers = [replace(one, content=c) for one, c in zip(LAYERS, contents, strict=True)]
@@ -313,3 +316,9 @@ def test_ways_to_write_it():
     assert written == tw.recipe("powersgd(8, 'bf16')") == tw.recipe(written.to_dict())
     assert written.collective == LowRank(8, "bf16", start=2) and written.conserves
     assert tw.recipe("everything | none | lowrank(8) | residual").collective == LowRank(8)
+
+
+@pytest.mark.parametrize("rank", [0, -1, 1.5, 0.0, True, "4", float("nan")])
+def test_ranks_that_are_none_are_refused(rank):
+    with pytest.raises(RecipeError, match="rank="):
+        LowRank(rank)

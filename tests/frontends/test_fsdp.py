@@ -232,6 +232,33 @@ def resumed(group, rank, size):
     return torch.equal(own(model), own(again)), places
 
 
+def gathered(group, rank, size):
+    """All ranks' states in one, as a framework would save it on rank 0; others' are refused."""
+    model, one = compressed(2, SPARSE)
+    train(model, rank, range(2))
+    mine, everyone = one.state_dict(), one.state_dict(gather=True)
+    _, two = compressed(2, SPARSE)
+    two.load_state_dict(everyone)
+    again = two.state_dict()
+    sync = tw.Synchronizer(SPARSE, group)
+    with pytest.raises(tw.StateError, match="of a model that is not sharded"):
+        two.load_state_dict(sync.state_dict())
+    with pytest.raises(tw.StateError, match="of a sharded model"):
+        sync.load_state_dict(mine)
+    for closes in (one, two, sync):
+        closes.close()
+    kept = again["checksum"] == mine["checksum"]
+    return kept, [(s["shard"], s["replica"]["rank"]) for s in everyone["ranks"]], everyone
+
+
+def from_gathered(group, rank, size, everyone):
+    _, handle = compressed(2, SPARSE)
+    handle.load_state_dict(everyone)
+    mass, _ = waiting(handle)
+    handle.close()
+    return mass
+
+
 def waiting(handle):
     """Σ of what waits on this rank, and its shard."""
     state = handle.state_dict()
@@ -354,6 +381,17 @@ def test_an_audit_compares_the_replicas_of_a_shard(cluster):
 def test_a_state_knows_its_place_in_the_mesh_and_resumes_bit_for_bit(cluster):
     places = [(shard, replica) for replica in range(REPLICAS) for shard in range(SHARDS)]
     assert cluster.run(resumed, 4) == [(True, place) for place in places]
+
+
+def test_all_ranks_states_in_one_go_on_on_this_mesh_and_another(cluster):
+    places = [(shard, replica) for replica in range(REPLICAS) for shard in range(SHARDS)]
+    ranks = cluster.run(gathered, 4)
+    assert [(kept, of) for kept, of, _ in ranks] == [(True, places)] * 4
+    everyone = ranks[0][2]
+    tensors = [one for s in everyone["ranks"] for one in s["replica"]["tensors"].values()]
+    waited = sum(float(one["feedback/residual"].double().sum()) for one in tensors if len(one) > 1)
+    after = cluster.run(from_gathered, 6, everyone)
+    assert sum(after) == pytest.approx(waited, rel=1e-6) and waited != 0
 
 
 def test_two_replicas_state_goes_on_with_three_shard_by_shard(cluster, tmp_path):

@@ -97,6 +97,28 @@ def test_an_optimizer_is_no_model():
         tw.compress(torch.optim.SGD([torch.ones(1)], 0.1), "topk")
 
 
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda model, sgd: tw.wrap(model, sgd, "topk"), r"wrap\(optimizer, model, recipe\)"),
+        (lambda model, sgd: tw.optim(model, sgd, "topk"), r"optim\(optimizer, model, recipe\)"),
+        (lambda model, sgd: tw.outer(sgd, model, "topk"), r"outer\(model, optimizer, recipe\)"),
+    ],
+    ids=["wrap", "optim", "outer"],
+)
+def test_model_and_optimizer_in_each_others_places(call, says):
+    model = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match=says):
+        call(model, torch.optim.SGD(model.parameters(), 0.1))
+
+
+@pytest.mark.parametrize("recipe", [0.01, nn.Linear(2, 2)])
+def test_what_is_no_recipe(recipe):
+    kind = type(recipe).__name__
+    with pytest.raises(tw.RecipeError, match=rf'a recipe is .* as "topk\(0.01\)", not {kind}'):
+        tw.Synchronizer(recipe)
+
+
 def test_gradients_on_the_cpu_are_none_for_nccl():
     says = no_gradient("w", torch.ones(3), "nccl")
     assert "move the model to its GPU" in says and 'init_process_group("gloo")' in says

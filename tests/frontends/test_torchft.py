@@ -26,7 +26,7 @@ class Quorum:
     commits = True
 
     def register_state_dict_fn(self, key, load, save):
-        pass
+        self.load, self.save = load, save
 
     def wait_quorum(self):
         pass
@@ -79,6 +79,65 @@ def accumulates_and_clips(group, rank, size):
     replicas.close()
     dist.barrier()  # the store is rank 0's
     return same, dropped
+
+
+def heals(group, rank, size):
+    """Rank 1 is lost, and comes back with what rank 0 ships: two replicas, one, and two again."""
+    from thinwire.frontends.torchft import Group, Replicas
+
+    store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False) if rank == 0 else None
+    port = torch.tensor([store.port if store else 0])
+    dist.broadcast(port, 0)
+
+    def start():
+        with torch.random.fork_rng(devices=[]):
+            torch.random.default_generator.manual_seed(0)
+            model = torch.nn.Linear(20, 8)
+        place, quorum = Group(), Quorum()
+        return model, place, quorum, Replicas(quorum, place, RECIPE)
+
+    def train(model, replicas, steps):
+        for step in steps:
+            model.zero_grad()
+            backward(model, rank, step)
+            replicas.average(model)
+            assert replicas.should_commit()
+            torch.optim.SGD(model.parameters(), 0.1).step()
+
+    model, place, quorum, replicas = start()
+    place.place = (f"{HOST}:{int(port)}/two", rank, 2)
+    train(model, replicas, range(2))
+    if rank == 1:  # lost, with all that waited there
+        replicas.close()
+        model, place, quorum, replicas = start()
+    else:
+        place.place = (f"{HOST}:{int(port)}/one", 0, 1)
+        train(model, replicas, range(2, 4))
+    waited = residual_of(replicas)
+    ships = [(model.state_dict(), quorum.save()) if rank == 0 else None]
+    dist.broadcast_object_list(ships)
+    if rank == 1:
+        model.load_state_dict(ships[0][0])
+        quorum.load(ships[0][1])
+    place.place = (f"{HOST}:{int(port)}/again", rank, 2)
+    kept = residual_of(replicas) == waited
+    train(model, replicas, range(4, 6))
+    weights, steps = model.weight.detach().clone(), replicas.synchronizer.state_dict()["tensors"]
+    replicas.close()
+    dist.barrier()  # the store is rank 0's
+    return weights, waited, kept, {int(one["step"]) for one in steps.values()}
+
+
+def residual_of(replicas):
+    tensors = replicas.synchronizer.state_dict()["tensors"].values()
+    return sum(float(one["feedback/residual"].abs().sum()) for one in tensors if len(one) > 1)
+
+
+@needs("torchft")
+def test_one_goes_on_alone_and_with_one_that_heals(frameworks):
+    (mine, waited, kept, steps), (theirs, nothing, _, others) = frameworks.run(heals, 2)
+    assert torch.equal(mine, theirs) and steps == others == {6}
+    assert waited and kept and not nothing
 
 
 @needs("torchft")

@@ -40,6 +40,11 @@ def test_the_table_has_a_line_for_each_recipe_and_a_column_for_each_rate() -> No
     assert all(re.search(r"\| \d+ \([+-]\d+\) \| \d+ \([+-]\d+\) \|", line) for line in lines)
 
 
+def test_runs_that_learn_are_no_steps() -> None:
+    run = {"model": "gpt2-tiny", "workers": 2, "device": "cpu", "recipe": "topk", "final_loss": 2.0}
+    assert steps_table([*ROWS, run], "gpt2-tiny", {}) == steps_table(ROWS, "gpt2-tiny", {})
+
+
 def test_a_failed_case_and_one_that_was_left_out_are_told_apart() -> None:
     failed = [row | {"step_seconds": None} if row["recipe"] == "union" else row for row in ROWS]
     last = [row for row in failed if row["rate"] != 100.0 or row["recipe"] != "auto"]

@@ -13,8 +13,8 @@ from thinwire.settings import check_choice
 from thinwire.sparsify import Everything
 
 Quality = Literal["exact", "near", "fast"]
-NEAR = ("bf16", "int8", "int4", "powersgd(96,'bf16')")
-NEAR_RANK = 96  # an eighth of GPT-2's width
+NEAR = ("bf16", "int8", "int4", "powersgd(0.125,'bf16')")
+NEAR_SHARE = 0.125  # of a model's width: the rank that was measured on two of them
 FAST = ("powersgd(16)", "powersgd", "topk", "topk-dsa", "gtopk", "ok-topk", "union", "omnireduce")
 IN_WORDS: dict[Quality, str] = {
     "exact": "the same loss, but for how sums are rounded",
@@ -40,7 +40,7 @@ def quality_of(recipe: Pipeline) -> Quality:
     match recipe.collective:
         case Dense() | FewBits():
             return "near"
-        case LowRank(rank=rank) if rank >= NEAR_RANK:
+        case LowRank(rank=rank) if NEAR_SHARE <= rank < 1:
             return "near"
     return "fast"
 

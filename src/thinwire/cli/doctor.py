@@ -111,6 +111,8 @@ def doctor(
         return
     target, *arguments = model or ["resnet50"]
     if target.endswith(".py"):
+        if not Path(target).is_file():
+            raise ThinwireError(f"there is no script {target!r}")
         if not launched:
             _launch(workers)
 

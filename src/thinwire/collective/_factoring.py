@@ -1,5 +1,6 @@
 """Which tensors of a unit travel as thin factors, and where everything lies."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -60,9 +61,27 @@ def is_thin(shape: Shape, rank: int) -> bool:
     return LEAST_SAVING * rank * (rows + columns) < rows * columns
 
 
+def width_of(shapes: Sequence[Shape]) -> int:
+    """The smaller side of matrices: that which the middle one of all their elements has."""
+    sides = Counter[int]()
+    for shape in shapes:
+        if len(shape) > 1:
+            sides[min(shape[0], prod(shape[1:]))] += prod(shape)
+    so_far, half = 0, sides.total() / 2
+    for side in sorted(sides):
+        so_far += sides[side]
+        if so_far >= half:
+            return side
+    return 0
+
+
 @lru_cache(maxsize=1024)
-def factoring(shapes: tuple[Shape, ...], rank: int) -> Factoring:
-    """How tensors of these shapes, which lie one after the other, travel at this rank."""
+def factoring(shapes: tuple[Shape, ...], rank: float) -> Factoring:
+    """How tensors of these shapes, which lie one after the other, travel at this rank.
+
+    A rank below 1 is a share of their width.
+    """
+    rank = int(rank) if rank >= 1 else max(1, round(rank * width_of(shapes)))
     starts = [sum(map(prod, shapes[:place])) for place in range(len(shapes))]
     places: dict[tuple[int, int], list[int]] = {}  # which tensors are matrices of a shape
     stretches: list[tuple[int, int]] = []

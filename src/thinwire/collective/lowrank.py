@@ -11,8 +11,9 @@ from thinwire.collective._factoring import Factoring, factoring
 from thinwire.collective._orthonormal import orthonormal
 from thinwire.collective._owners import dense_of
 from thinwire.collective.dense import WIRE_DTYPES, Dense
+from thinwire.errors import RecipeError
 from thinwire.rng import hash_to_unit, stream_seed
-from thinwire.settings import check_choice, check_integer
+from thinwire.settings import check_choice, check_integer, check_range
 from thinwire.types import AnyCodec, Collective, ExchangeContext, Products, Reduced, Selection
 
 DTYPES = ("fp32", "bf16")  # float16 has too small a range for products
@@ -40,6 +41,8 @@ class LowRank(Collective):
     (the gradient was zero, or of lower rank) stays what it was, so that the next step looks there
     again.
 
+    A rank below 1 is a share of the unit's width (`width_of`): one setting for models of all sizes.
+
     Deviations: the paper keeps Q as it came; a rank's error is what its own share leaves
     (algorithm 2, line 9), where PyTorch's hook subtracts the mean and lets the ranks' errors drift
     apart; Cholesky-QR in place of Gram-Schmidt.
@@ -47,7 +50,7 @@ class LowRank(Collective):
 
     name = "lowrank"
 
-    rank: int = 4
+    rank: float = 4  # columns; below 1, a share of the matrices' width
     dtype: str = "fp32"
     start: int = 0
 
@@ -56,7 +59,9 @@ class LowRank(Collective):
     whole_is_steady = True
 
     def __post_init__(self) -> None:
-        check_integer("rank", self.rank, 1)
+        check_range("rank", self.rank, 0, open_low=True)
+        if self.rank >= 1 and not isinstance(self.rank, int):
+            raise RecipeError(f"rank={self.rank} must be an integer, or a share below 1")
         check_choice("dtype", self.dtype, DTYPES)
         check_integer("start", self.start, 0)
 

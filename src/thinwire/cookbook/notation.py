@@ -22,10 +22,13 @@ _IN_WORDS = {"index": "index codec", "value": "value codec", "linear": "codec"}
 _CALL = re.compile(r"\s*([A-Za-z0-9_-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 
-def parse(given: str | Mapping[str, Any]) -> dict[str, Any]:
+def parse(given: object) -> dict[str, Any]:
     """The fields that a text or a dict names; pieces are still texts or dicts in it."""
     if isinstance(given, Mapping):
         return dict(given)
+    if not isinstance(given, str):
+        kind = type(given).__name__
+        raise RecipeError(f'a recipe is a text, a dict or a Pipeline, as "topk(0.01)", not {kind}')
     text = given.strip()
     if text.startswith("{") or "\n" in text or re.match(r"\w+:", text):
         return _parse_document(text)

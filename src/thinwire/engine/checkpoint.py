@@ -143,6 +143,8 @@ def _of_all(states: Sequence[Mapping[str, Any]], reader: Reader) -> list[Mapping
 
 def _check(state: Mapping[str, Any], reader: Reader, recipe_changed: bool) -> None:
     """Refuse what is no state, or not one of this recipe, seed and model."""
+    if isinstance(state, Mapping) and "shards" in state:
+        raise StateError("the state is of a sharded model, and this one is not")
     if not isinstance(state, Mapping) or "version" not in state:
         raise StateError(f"this is no state that thinwire saved: {type(state).__name__}")
     if state["version"] != STATE_VERSION:

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from thinwire.comm import GroupCommunicator
 from thinwire.engine.backward import BackwardPass
-from thinwire.engine.saved import Saved, seal, unpack
+from thinwire.engine.saved import Saved, pack, seal, states_in, unpack
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import ClosedError, RecipeError, StateError
 from thinwire.frontends.fsdp_private import ShardedModule, local_gradient, sharded_modules
@@ -125,11 +125,15 @@ class FSDPHandle(Handle):
             module.module.set_all_reduce_hook(partial(self._hook, module))
 
     def state_dict(self, gather: bool = False) -> dict[str, Any]:
-        """What this rank must remember, and which shard it is of; every rank saves its own."""
-        if gather:
-            raise RecipeError("a sharded model's states are not gathered: save one file a rank")
+        """What this rank must remember, and which shard it is of; every rank saves its own.
+
+        `gather`: what all ranks of the mesh must, on every rank; all must call.
+        """
         state = self.synchronizer.state_dict()
-        return seal({"shard": self._shard, "shards": self._shards, "replica": state})
+        mine = seal({"shard": self._shard, "shards": self._shards, "replica": state})
+        if not gather:
+            return mine
+        return {"ranks": list(map(unpack, self.synchronizer.everyone.gather(pack(mine))))}
 
     @property
     def place(self) -> str:
@@ -137,23 +141,25 @@ class FSDPHandle(Handle):
         return f"{super().place}.shard{self._shard}of{self._shards}"
 
     def load_state_dict(self, state: Saved, *, recipe_changed: bool = False) -> None:
-        """Go on from a saved state: this rank's own, or, on another mesh, the list of all."""
-        alone = isinstance(state, Mapping | Tensor)
+        """Go on from a saved state: this rank's own, or all ranks', on this mesh or another."""
+        states = states_in(state)
         own: list[Any] = []
         refusal = ""
         try:
-            own = self._own([state] if alone else list(state))
+            own = self._own(states)
         except StateError as error:
             refusal = str(error)
         bad = self.synchronizer.everyone.agree("the load", "a sharded state", flag=bool(refusal))
         if bad:  # all of them, also where only one was given what is not its own
             ranks = ", ".join(map(str, bad))
             raise StateError(refusal or f"ranks {ranks} of the mesh refused their states")
+        alone = len(states) == 1
         super().load_state_dict(own[0] if alone else own, recipe_changed=recipe_changed)
 
-    def _own(self, saved: Sequence[Any]) -> list[Any]:
+    def _own(self, states: Sequence[Mapping[str, Any]]) -> list[Any]:
         """The states of this shard, of one replica or of all; cut anew of other shards."""
-        states = [unpack(one) if isinstance(one, Tensor) else one for one in saved]
+        if not all("shard" in one for one in states):
+            raise StateError("the state is of a model that is not sharded, and this one is")
         shards, found = {one.get("shards") for one in states}, [one["shard"] for one in states]
         if shards == {self._shards}:
             if self._shard not in found:

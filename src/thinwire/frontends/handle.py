@@ -102,6 +102,12 @@ def _has_momentum(recipe: Pipeline) -> bool:
     return any(isinstance(own.feedback, Momentum) for own in recipe.alternatives)
 
 
+def check_order(model: object, call: str) -> None:
+    """Refuse a model and an optimiser in each other's places."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"{call}: here {type(model).__name__} is in the model's place")
+
+
 def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that get gradients, by the names the user gave them."""
     return {plain(n): p for n, p in module.named_parameters() if p.requires_grad}

@@ -24,7 +24,7 @@ from thinwire.errors import RecipeError
 from thinwire.feedback import Adam, Momentum, NoFeedback, Residual
 from thinwire.frontends.compress import compress, ddp_of
 from thinwire.frontends.ddp import named
-from thinwire.frontends.handle import Handle
+from thinwire.frontends.handle import Handle, check_order
 from thinwire.frontends.momentum import TakesPart
 from thinwire.pipeline import Pipeline
 from thinwire.sparsify import Everything
@@ -187,6 +187,7 @@ def optim(
     stepped by the optimiser as ever. `settings` are those of `compress`. After `backward()` the
     gradients are no longer the mean of the ranks': do not clip them.
     """
+    check_order(model, "optim(optimizer, model, recipe)")
     ddp = ddp_of(model, "optim")
     pipeline = cookbook.recipe(recipe)
     if isinstance(pipeline, Auto):

@@ -11,7 +11,7 @@ from thinwire import cookbook
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
-from thinwire.frontends.handle import Handle, checked, default_policy, trained
+from thinwire.frontends.handle import Handle, check_order, checked, default_policy, trained
 from thinwire.pipeline import Pipeline
 
 
@@ -43,6 +43,7 @@ def wrap(
     before `unscale_`: a scaler leaves out `step()` by what it finds on its own rank. Other
     settings are those of `compress`.
     """
+    check_order(model, "wrap(optimizer, model, recipe)")
     pipeline = checked(cookbook.recipe(recipe), trained(model), grad_scaler)
     sync = Synchronizer(
         pipeline,

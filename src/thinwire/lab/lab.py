@@ -190,7 +190,7 @@ class Lab:
         if self.check == "refuse":
             raise LabError(
                 f"{complaint}; if the machine is not just busy, ask for a rate that it reaches, or "
-                "for none. check='warn' goes on"
+                "for none. check='warn', or --check warn, goes on"
             )
         warnings.warn(complaint, stacklevel=3)
 

@@ -28,9 +28,13 @@ def rates(rows: Sequence[Row]) -> list[float]:
 
 
 def steps_table(rows: Sequence[Row], model: str, origin: Mapping[str, Any]) -> str:
-    """A model's recipes by rate, as Markdown: milliseconds per step, and above compute alone."""
+    """A model's recipes by rate, as Markdown: milliseconds per step, and above compute alone.
+
+    Rows that are not of timed steps are passed over: `bench converge` has such ones too.
+    """
     tables = []
-    for panel in panels([row for row in rows if row["model"] == model], ("workers", "device")):
+    timed = [row for row in rows if row["model"] == model and "step_seconds" in row]
+    for panel in panels(timed, ("workers", "device")):
         columns: list[float | None] = [*rates(panel.rows)]
         if any(row["rate"] is None for row in panel.rows if row["recipe"] != COMPUTE):
             columns.append(None)

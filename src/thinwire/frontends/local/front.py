@@ -11,6 +11,7 @@ from thinwire.comm import GroupCommunicator
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
+from thinwire.frontends.handle import check_order
 from thinwire.frontends.local.fragments import fragments_of, trained_by, unwrapped
 from thinwire.frontends.local.handle import Outer
 from thinwire.frontends.local.setups import Every, OuterFactory, Setup, setup
@@ -59,6 +60,7 @@ def outer(
     them speaks for it. All ranks begin with the parameters and buffers of the first. Several
     optimisers are given in the order of their steps, of which the last is counted.
     """
+    check_order(model, "outer(model, optimizer, recipe)")
     chosen = setup(recipe, every=every, outer=outer, fragments=fragments, delay=delay, blend=blend)
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
     parameters = trained_by(model, optimizers)
