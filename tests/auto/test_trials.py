@@ -7,9 +7,11 @@ auto/by_step.py.
 import io
 import itertools
 import os
+import time
 from contextlib import contextmanager
 from datetime import timedelta
 from unittest.mock import patch
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import thinwire as tw
 from support.contracts.cases import digest
 from thinwire.auto import FLUSH, Auto
+from thinwire.auto.by_step import Choosers
 from thinwire.auto.candidates import Forecast
 from thinwire.auto.trials import BEGIN, FIRST_CHECK, TrialChooser
 from thinwire.collective import AllGather, UnionAllReduce
@@ -256,7 +259,39 @@ def compressed_where_it_pays(group, rank, size, folder):
     return sync.choosers.settled, sync.explain()
 
 
+class Mark(float):
+    """A moment that one can see go."""
+
+
+def marks_held(group, rank, size):
+    """The most moments that were held at the end of any of many steps; alone, and by all ranks."""
+    most = []
+    for comm in (GroupCommunicator.alone(), GroupCommunicator(group, TIMEOUT)):
+        sync = tw.Synchronizer("auto", comm=comm)
+        marks, held = WeakSet(), []
+
+        def now(_, marks=marks):
+            mark = Mark(time.perf_counter())
+            marks.add(mark)
+            return mark
+
+        with patch.object(Choosers, "_mark", now):
+            for _ in range(90):
+                sync.average_all({"w": torch.randn(2000)})
+                held.append(len(marks))
+        most.append(max(held))
+        sync.close()
+        comm.close()
+    return most
+
+
 # The tests.
+
+
+def test_moments_are_kept_only_while_something_is_measured(cluster):
+    """On a GPU each is an event; from one look at a decision to the next may be 100,000 steps."""
+    for most in cluster.run(marks_held, 2):
+        assert max(most) <= 20
 
 
 def test_it_chooses_what_was_measured_to_be_fastest(cluster):

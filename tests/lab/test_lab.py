@@ -142,6 +142,23 @@ def test_any_signal_ends_the_workers_and_the_namespaces(number: int, code: str) 
         assert marked(mark) == [] and processes_in(inside) == []
 
 
+@needs(*CLI)
+def test_two_at_once_end_each_by_itself() -> None:
+    """The same addresses, other namespaces: what ends one leaves the other at work."""
+    with waiting() as one, waiting() as other:
+        marks = [f"thinwire-{process.pid}-0" for process in (one, other)]
+        inside = [{namespace_of(pid) for pid in marked(mark)} for mark in marks]
+        assert [len(names) for names in inside] == [2, 2]
+        assert inside[0].isdisjoint(inside[1])
+        one.send_signal(signal.SIGINT)
+        one.communicate(timeout=30)
+        assert marked(marks[0]) == [] and processes_in(inside[0]) == []
+        assert len(marked(marks[1])) == 2 and other.poll() is None
+        other.send_signal(signal.SIGINT)
+        other.communicate(timeout=30)
+        assert marked(marks[1]) == [] and processes_in(inside[1]) == []
+
+
 def test_a_failing_worker_ends_the_others_and_gives_its_status(pair: Lab) -> None:
     code = "import os, signal, sys; sys.exit(3) if os.environ['RANK'] == '1' else signal.pause()"
     assert pair.run([PYTHON, "-c", code], 2, timeout_s=60) == 3

@@ -3,13 +3,15 @@
 Covers lab/holder.py.
 """
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from thinwire.lab import Lab, LabError
+from thinwire.lab import Lab, LabError, unavailable
+from thinwire.lab import holder as holder_module
 from thinwire.lab.links import LinkShape
 from thinwire.lab.namespaces import LabNetwork, interface_bytes
 
@@ -58,3 +60,19 @@ def test_the_loopback_needs_nothing_and_has_no_counters() -> None:
     with Lab(2, loopback=True) as lab:
         assert lab.run(["true"]) == 0
         assert lab.counters() == []
+
+
+@pytest.mark.skipif(unavailable() is not None, reason="no lab here")
+def test_a_holder_whose_lab_went_before_its_answer_ends_without_a_word() -> None:
+    """As after Ctrl-C while the links are being made."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        holder = subprocess.Popen(
+            [sys.executable, "-P", holder_module.__file__, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stderr=subprocess.PIPE,
+        )
+        theirs.close()
+        ours.sendall(b'{"do": "nothing that it knows"}\n')
+    _, said = holder.communicate(timeout=60)
+    assert (holder.returncode, said) == (0, b"")

@@ -187,10 +187,9 @@ def flat(group: Any, rank: int, size: int, recipe: str, steps: int) -> None:
         sync.average_all({name: grad.clone() for name, grad in grads.items()})
         if rank == 0 and (step == tenth // 10 or step % tenth == 0):
             gc.collect()
-            print(
-                f"| {step:,} | {' | '.join(map(str, held()))} | {len(gc.get_objects()):,} |",
-                flush=True,
-            )
+            # Numbers and what holds nothing else are no objects to gc, but blocks.
+            python = f"{len(gc.get_objects()):,} | {sys.getallocatedblocks():,}"
+            print(f"| {step:,} | {' | '.join(map(str, held()))} | {python} |", flush=True)
     sync.close()
 
 
@@ -221,8 +220,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # and end the workers
     if given.flat:
         print(f"commit {commit()}, {given.recipe}, 2 ranks, {given.flat:,} steps\n", flush=True)
-        print("| steps | resident, MiB | threads | descriptors | Python objects |", flush=True)
-        print("|---|---|---|---|---|", flush=True)
+        heads = "steps | resident, MiB | threads | descriptors | Python objects | blocks"
+        print(f"| {heads} |\n|---|---|---|---|---|---|", flush=True)
         with Cluster(2, run_s=2 * 3600) as cluster:
             cluster.run(flat, 2, given.recipe, given.flat)
         return 0

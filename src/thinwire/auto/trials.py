@@ -57,7 +57,7 @@ class TrialChooser(Chooser):
         self._steps, self._overlap, self._elapsed = 0, overlap, 0.0
         self._before = inf  # what the last step before those took that were measured last
         self._known: set[str] = set()  # the tensors of the step before
-        self._took: list[tuple[Any, Any]] = []  # begin and end of the last steps
+        self._took: list[tuple[Any, Any]] | None = None  # begin and end of the steps measured now
         self._begin(common_label(loaded or {}, self.pipelines))
 
     @property
@@ -76,7 +76,8 @@ class TrialChooser(Chooser):
         return self.decision.label if self.decision else self._loaded
 
     def time_step(self, start: Any, end: Any) -> None:
-        self._took.append((start, end))
+        if self._took is not None:
+            self._took.append((start, end))
 
     def end_step(self, elapsed: float) -> None:
         if not self.units:
@@ -92,7 +93,7 @@ class TrialChooser(Chooser):
         self.units = {}
 
     def _begin(self, loaded: str) -> None:
-        self.decision, self._loaded = None, loaded
+        self.decision, self._loaded, self._took = None, loaded, None
         self._plan = self._course(loaded)
         self.label = next(self._plan)
 
@@ -172,7 +173,8 @@ class TrialChooser(Chooser):
         One step more than are measured: the last one's time is known when the next has begun. One
         that takes longer than the limit ends it, unless something was compiled in it.
         """
-        self._took = []
+        took: list[tuple[Any, Any]] = []
+        self._took = took
         for _ in range(settle + steps + 1):
             before = compilations()
             yield label
@@ -180,10 +182,11 @@ class TrialChooser(Chooser):
                 numbers = [self._elapsed, compilations() - before]
                 elapsed, compiled = agreed(self.comm, numbers)
                 if elapsed > limit and not compiled:
-                    self._before = inf
+                    self._before, self._took = inf, None
                     return elapsed
-        measured = typical([_seconds(*took) for took in self._took[-steps:]])
-        seconds, self._before = agreed(self.comm, [measured, _seconds(*self._took[0])])
+        self._took = None
+        measured = typical([_seconds(*marks) for marks in took[-steps:]])
+        seconds, self._before = agreed(self.comm, [measured, _seconds(*took[0])])
         return seconds
 
     def _predict(self, dense: float) -> Forecast:

@@ -289,7 +289,10 @@ def main(descriptor: int) -> None:
         for line in lab.makefile():
             request = json.loads(line)
             answer, descriptors = answer_to(lambda r=request: work[r["do"]](r))  # type: ignore[misc]
-            socket.send_fds(lab, [(json.dumps(answer) + "\n").encode()], descriptors)
+            try:
+                socket.send_fds(lab, [(json.dumps(answer) + "\n").encode()], descriptors)
+            except BrokenPipeError:
+                return  # it was ended while it waited for this
 
 
 if __name__ == "__main__":
