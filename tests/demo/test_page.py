@@ -78,6 +78,13 @@ def test_it_opens_with_what_was_gained_and_ends_with_what_to_type(html: str) -> 
     assert "diverged" in html
 
 
+def test_its_title_promises_no_more_than_was_gained(html: str) -> None:
+    assert "<h1>thinwire: the same loss, sooner</h1>" in html
+    results = ResultFile(None)
+    results.add(row for row in rows() if row["recipe"] != "topk(0.1)")
+    assert "sooner</h1>" not in demo_page(results, Settings())
+
+
 def test_the_loopback_is_called_by_its_name() -> None:
     results = ResultFile(None)
     results.add(rows())

@@ -63,6 +63,12 @@ class Outcome:
         """Whose steps are worth a picture."""
         return [f.row["recipe"] for f in (self.dense, self.best) if f is not None]
 
+    @property
+    def gains(self) -> bool:
+        """Whether one of ours was at the target before dense."""
+        first, dense = (None if f is None else f.seconds for f in (self.best, self.dense))
+        return first is not None and dense is not None and first < dense
+
     def sentence(self) -> str:
         """What it gained."""
         dense, best = self.dense, self.best
@@ -71,8 +77,7 @@ class Outcome:
         reached = f"dense reaches {self.target:.2f} after {_short(dense.seconds)} s"
         if best is None or best.seconds is None:
             return f"{reached}; none of the other recipes got there in as many steps."
-        times = dense.seconds / best.seconds
-        gain = f"{times:.1f} times sooner" if times > 1 else "no sooner"
+        gain = f"{dense.seconds / best.seconds:.1f} times sooner" if self.gains else "no sooner"
         return f"{reached}, thinwire's {best.name} after {_short(best.seconds)} s: {gain}."
 
     @property

@@ -18,6 +18,7 @@ from thinwire.results.curves import is_run
 from thinwire.results.file import ResultFile, Row
 
 TITLE = "thinwire: the same loss, sooner"
+QUESTION = "thinwire: who has the loss first?"  # where that was not so
 LOOPBACK = (
     "These workers talked over the loopback, which is faster than any network, because this "
     "system allows no shaped links: the seconds show what compression costs, not what it gains."
@@ -37,7 +38,7 @@ def demo_page(results: ResultFile, settings: Settings) -> str:
     """The page of a run, finished or not."""
     reached = outcome(results.rows)
     return document(
-        TITLE,
+        TITLE if reached.gains else QUESTION,
         [reached.sentence(), introduction(results.rows, settings)],
         _sections(results.rows, reached),
         [describe(results.machine)],
