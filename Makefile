@@ -132,6 +132,10 @@ bench: setup
 	  --json $(RESULTS)/train-embedding.json
 	$(BIN)/thinwire bench kernels --device cpu --n 25.6m --density 0.001,0.01 --threads 1,2 \
 	  --json $(RESULTS)/kernels-cpu.json --png $(RESULTS)/kernels-cpu.png
+	$(BIN)/thinwire bench kernels --device cpu --n 25.6m --density 0.001,0.01 --threads 1 --seconds 1 \
+	  --ops "encode topk;encode dgc;encode dragonn;encode ok-topk;encode union" --json $(RESULTS)/encode-cpu.json
+	$(BIN)/thinwire bench kernels --device cpu --n 25.6m --density 0.001,0.01 --threads 1 \
+	  --ops "bloom encode;bloom decode" --json $(RESULTS)/bloom-cpu.json
 	$(BIN)/thinwire bench codecs --json $(RESULTS)/codecs.json --png $(RESULTS)/codecs.png
 
 # A paper's figures and tables again, with what holds of them, and its page: make paper-gtopk. Under 15 minutes each.
