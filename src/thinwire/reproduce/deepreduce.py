@@ -216,8 +216,7 @@ def judge_breakdown(panels: dict[str, Panel]) -> list[Finding]:
 
 SMALL = (
     f"A small ResNet on 8 × 8 digits, {LESSON.workers} workers, {LESSON.steps} steps, top-r of "
-    "1 %, one seed: another salt of the filters moved accuracies by up to three points. The "
-    "baseline is PyTorch's bf16 hook; volumes are over float32's."
+    "1 %, two seeds. The baseline is PyTorch's bf16 hook; volumes are over float32's."
 )
 
 PAPER_DEEPREDUCE = Paper(
