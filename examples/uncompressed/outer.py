@@ -31,6 +31,9 @@ def main() -> None:
         optimizer.step()
         if rank == 0 and step % 30 == 29:
             print(f"step {step:3d}  loss {loss.item():8.3f}")
+
+    weights = sum(p.detach().double().sum().item() for p in model.parameters())
+    print(f"rank {rank}: the weights' sum is {weights:.9f}")
     dist.destroy_process_group()
 
 
