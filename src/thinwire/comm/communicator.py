@@ -85,7 +85,8 @@ class GroupCommunicator(Waits):
         if self._lanes is None:  # NCCL's groups end with the process, or by `close`
             weakref.finalize(self, let_go, self._meta_group).atexit = False
         else:
-            self._watch = Watch(self.timeout.total_seconds(), self.abort)
+            self._watch = Watch(self.timeout.total_seconds(), self._lanes.abort)
+            weakref.finalize(self, self._watch.dismiss).atexit = False
 
     @classmethod
     def alone(cls) -> "GroupCommunicator":

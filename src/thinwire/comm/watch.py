@@ -19,7 +19,9 @@ class Work(Protocol):
 class Watch:
     """Gives up a group in which something takes longer than the limit; its waits then end.
 
-    One thread for a communicator, started with the first work and ended by `close`.
+    One thread for a communicator, started with the first work and ended by `close`; or by
+    `dismiss`, where nobody closes. `give_up` is held for as long as the thread lives, so it may not
+    hold the communicator.
     """
 
     def __init__(self, limit_s: float, give_up: Callable[[], None]) -> None:
@@ -27,6 +29,7 @@ class Watch:
         self.overdue = False
         self._under_way: deque[tuple[float, Work]] = deque()
         self._closed = threading.Event()
+        self._dismissed = False
         self._thread: threading.Thread | None = None
 
     def add(self, work: Work) -> None:
@@ -42,6 +45,14 @@ class Watch:
         if self._thread is not None:
             self._thread.join()
 
+    def dismiss(self) -> None:
+        """Nothing more will come: end the thread once all that is under way is over.
+
+        Without a wait, since any thread may collect garbage. Until then somebody may still wait
+        for what a device has under way.
+        """
+        self._dismissed = True
+
     def _look(self) -> None:
         while not self._closed.wait(POLL_S):
             while self._under_way and self._under_way[0][1].is_completed():
@@ -49,4 +60,6 @@ class Watch:
             if self._under_way and time.monotonic() > self._under_way[0][0]:
                 self.overdue = True
                 self._give_up()
+                return
+            if self._dismissed and not self._under_way:
                 return
