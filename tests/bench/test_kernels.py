@@ -9,17 +9,20 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import thinwire as tw
 from support.extras import CLI, needs
-from thinwire.bench.kernels.encode import WHOLE, Encode
+from thinwire.bench.kernels.encode import RECIPES, WHOLE, Encode
 from thinwire.bench.kernels.ops import WORKERS, Inputs, Op
 from thinwire.bench.kernels.run import OPS, Settings, cold_caches, plan, run
 from thinwire.bench.kernels.timing import LEAST_STEPS, measure
 from thinwire.bench.timing import Quiet
 from thinwire.errors import ThinwireError
 from thinwire.kernels import use
+from thinwire.pipeline import Pipeline, PipelineState, Prepared
 from thinwire.results.file import ResultFile
+from thinwire.types import Sparse, StepContext
 
 FIELDS = {
     *("op", "payloads", "impl", "device", "n", "density", "threads", "calls", "cold"),
@@ -221,3 +224,38 @@ def test_a_whole_recipe_has_another_gradient_in_every_step() -> None:
         work()
     assert not torch.equal(gradients[0], gradients[1])
     assert all(torch.equal(g.sort().values, inputs.x.sort().values) for g in gradients)
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is steady on a GPU is here too."""
+    steady = Pipeline.is_steady
+    monkeypatch.setattr(Pipeline, "is_steady", lambda p, d: steady(p, torch.device("cuda")))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_whole_recipe_goes_the_way_of_training_on_a_gpu(
+    name: str, as_on_a_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without asking the host, and with a flag for what is not finite."""
+    contexts: list[StepContext] = []
+    prepare = Pipeline.prepare
+
+    def watched(self: Pipeline, grad: Tensor, state: PipelineState, ctx: StepContext) -> Prepared:
+        contexts.append(ctx)
+        return prepare(self, grad, state, ctx)
+
+    monkeypatch.setattr(Pipeline, "prepare", watched)
+    work = Encode(tw.recipe(name, density=0.01), Inputs(4096, 0.01, torch.device("cpu")))
+    for _ in range(3):
+        work.between()
+        work()
+    assert [ctx.step for ctx in contexts] == [0, 1, 2]
+    assert all(ctx.steady and ctx.bad is not None and not ctx.bad for ctx in contexts)
+
+
+def test_slots_are_timed_as_a_gpu_sends_them(as_on_a_gpu: None) -> None:
+    work = Encode(tw.recipe("dragonn", density=0.01), Inputs(4096, 0.01, torch.device("cpu")))
+    work.between()
+    selection = work().selection
+    assert isinstance(selection, Sparse) and selection.padded and not selection.ordered

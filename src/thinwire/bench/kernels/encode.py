@@ -1,8 +1,8 @@
 """What a recipe does before the network, whole: what `select` in `handle.stats()` is held against.
 
 Step after step, with another gradient in each: thresholds and guesses move as they do in training.
-Unlike the kernels it is made of, it is measured from an idle device, as a step begins on one: the
-check for NaN has just made the host wait. So its launches count.
+On a GPU it goes the way that the engine takes there: recipes that can do so ask the host nothing.
+Unlike the kernels it is made of, it is measured from an idle device, so its launches count.
 """
 
 import random
@@ -27,6 +27,8 @@ class Encode:
         self.pipeline, self.inputs, self.grad = pipeline, i, i.x.clone()
         self.state = pipeline.init(TensorSpec("gradient", i.n, i.x.dtype, i.device))
         self.comm, self.steps, self.draw = GroupCommunicator(), 0, random.Random(0)
+        self.steady = pipeline.is_steady(i.device)
+        self.bad = torch.zeros((), dtype=torch.int32, device=i.device) if self.steady else None
         self.prepared: Prepared | None = None
 
     def between(self) -> None:
@@ -43,7 +45,9 @@ class Encode:
         return self.prepared
 
     def _context(self) -> StepContext:
-        return StepContext("gradient", self.steps, seed=0, comm=self.comm)
+        return StepContext(
+            "gradient", self.steps, seed=0, comm=self.comm, steady=self.steady, bad=self.bad
+        )
 
 
 def _encode(name: str) -> Callable[[Inputs], Work]:
