@@ -11,12 +11,14 @@ import faulthandler
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from thinwire.lab.lab import free_port
 
 DEADLINE_S = 240
+HOST = "127.0.0.1"
 # Of lost nodes one hears by their silence; but a busy machine may be silent too.
 RENDEZVOUS = {
     "join_timeout": 200,
@@ -31,8 +33,18 @@ RENDEZVOUS = {
 STORE_OF_EACH_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
-def node(number: int, script: str, run_id: str, nodes: int, port: int) -> None:
-    faulthandler.dump_traceback_later(DEADLINE_S, exit=True)
+def node(
+    number: int,
+    worker: Sequence[str],
+    run_id: str,
+    nodes: int,
+    endpoint: str,
+    address: str = HOST,
+    deadline_s: float = DEADLINE_S,
+) -> None:
+    """Its agent, to the end. The worker: what Python is given to run."""
+    faulthandler.dump_traceback_later(deadline_s, exit=True)
+    os.environ.update(STORE_OF_EACH_ROUND)
     config = LaunchConfig(
         min_nodes=nodes - 1,
         max_nodes=nodes,
@@ -40,24 +52,23 @@ def node(number: int, script: str, run_id: str, nodes: int, port: int) -> None:
         run_id=run_id,
         max_restarts=3,
         rdzv_backend="c10d",
-        rdzv_endpoint=f"127.0.0.1:{port}",
+        rdzv_endpoint=endpoint,
         rdzv_configs=RENDEZVOUS | {"is_host": number == 0},
-        local_addr="127.0.0.1",
+        local_addr=address,
         monitor_interval=0.1,
     )
-    elastic_launch(config, sys.executable)("-u", script)
+    elastic_launch(config, sys.executable)(*worker)
 
 
 def main() -> None:
     script, run_id, nodes = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    os.environ.update(STORE_OF_EACH_ROUND)
-    port, agents = free_port(), []
+    endpoint, agents = f"{HOST}:{free_port()}", []
     for number in range(nodes):
         pid = os.fork()
         if not pid:
             code = 1
             try:
-                node(number, script, run_id, nodes, port)
+                node(number, [script], run_id, nodes, endpoint)
                 code = 0
             except BaseException:
                 traceback.print_exc()
