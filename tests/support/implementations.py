@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from support.interpreter import hasten
 from thinwire.kernels import Implementation, _threads, use
 
 T = TypeVar("T")
@@ -36,6 +37,8 @@ class Case:
     @contextmanager
     def chosen(self) -> Iterator[None]:
         """Within the block, the public functions run as this case says."""
+        if self.interpreted:
+            hasten()
         before = torch.get_num_threads()
         least_piece = 64 if self.threads > 1 else _threads.LEAST_PIECE
         torch.set_num_threads(self.threads)
