@@ -33,6 +33,7 @@ from thinwire.comm import messages
 from thinwire.cookbook import recipe
 from thinwire.cost.calibration import calibrate
 from thinwire.cost.exchange import (
+    FRAME,
     Load,
     Pattern,
     Stage,
@@ -207,7 +208,8 @@ def test_a_collective_without_a_cost_model_is_refused_in_one_line_before_anythin
     def _own(collective: Own, codec: object, load: Load) -> Pattern:
         return Pattern((to_all(load.workers, 100),), load.k, load.k)
 
-    assert predict(foreign, {"w": (2000,)}, 4, Network(Link(1e-4, 1e-9))).units[0].sent == 3 * 108
+    (unit,) = predict(foreign, {"w": (2000,)}, 4, Network(Link(1e-4, 1e-9))).units
+    assert unit.sent == 3 * (108 + FRAME)
     Auto.between(recipe("dense"), {"own": foreign})
 
 

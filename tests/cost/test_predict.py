@@ -1,15 +1,19 @@
 """Predicted steps: the simulation of overlap against cases worked out by hand."""
 
+import sys
+from dataclasses import replace
 from math import prod
 
 import pytest
 
+from support.cost_ranks import step_written
+from thinwire.collective import Dense
 from thinwire.cookbook import recipe, recipes
 from thinwire.cost.buckets import FORWARD, PlannedUnit, units_of
 from thinwire.cost.curves import Costs, Curve, key_of
 from thinwire.cost.exchange import Load
 from thinwire.cost.network import Link, Network
-from thinwire.cost.patterns import exchange_cost
+from thinwire.cost.patterns import exchange_cost, pattern
 from thinwire.cost.predict import (
     ALIKE,
     UnitCost,
@@ -85,8 +89,38 @@ def test_a_step_without_overlap_is_the_sum_of_its_parts():
     ]
     agreed = 7 * 1e-4 + 7 * 16 * 1e-8  # two numbers round the ring: no rank found NaN
     assert made.seconds == pytest.approx(1.0 + sum(each) + agreed)
-    assert made.sent == pytest.approx(2 * 7 / 8 * 4 * n + 7 * 16)
+    framed = 144 * (len(each) * 2 * 14 + 7)  # two segments for each of 14 rounds, and the answers
+    assert made.sent == pytest.approx(2 * 7 / 8 * 4 * n + 7 * 16 + framed)
     assert predict(dense, SHAPES, 8, NETWORK, compute=1.0).seconds < made.seconds
+
+
+MANY = {f"{i}.{kind}": shape for i in range(8) for kind, shape in (("w", (40, 50)), ("b", (40,)))}
+
+
+EXACT = ("dense", "int8", "topk", "gtopk", "qsgd(4)", "topk-dsa", "clt-k", "micro", "spardl", "zen")
+TOLERANCES = dict.fromkeys(EXACT, 0.03) | {"union": 0.1, "omnireduce": 0.1}  # of a few blocks
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's struct tcp_info")
+@pytest.mark.parametrize("name", TOLERANCES)
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_step_writes_as_many_bytes_as_predicted(cluster, name, workers):
+    """Over Gloo, by the kernel's counters: its frames, and small tensors that travel whole, are
+    much of what a model of small tensors takes."""
+    written = cluster.run(step_written, workers, name, MANY)
+    made = predict(recipe(name), MANY, workers, NETWORK, alike=0.0)
+    assert made.sent == pytest.approx(sum(written) / workers, rel=TOLERANCES[name])
+
+
+def test_what_gloo_writes_around_messages_is_not_nccl_s():
+    """Nor is it time: a message's α has been measured with it."""
+    over_nccl = Network(NETWORK.link, backend="nccl")
+    bare = pattern(Dense(), None, Load(4, 1000, 1000))
+    ours, theirs = (
+        exchange_cost(Dense(), None, Load(4, 1000, 1000), n) for n in (NETWORK, over_nccl)
+    )
+    assert (ours[1], theirs[1]) == (bare.framed, bare.sent) and bare.framed > bare.sent
+    assert ours[0] == theirs[0]
 
 
 @pytest.mark.parametrize("name", recipes())
@@ -99,9 +133,10 @@ def test_every_recipe_has_a_prediction_within_its_interval(name, workers):
 
 def test_low_rank_is_predicted_from_the_shapes():
     """Two rings of factors: (1000 + 1000 + 500 + 1000)·r numbers, and the vector."""
-    made = predict(recipe("powersgd", rank=2, unit="model"), SHAPES, 2, NETWORK)
+    network = replace(NETWORK, backend="nccl")  # without Gloo's frames
+    made = predict(recipe("powersgd", rank=2, unit="model"), SHAPES, 2, network)
     assert sum(unit.sent for unit in made.units) == 4 * (2 * 3500 + 1000)
-    half = predict(recipe("powersgd", rank=2, dtype="bf16", unit="model"), SHAPES, 2, NETWORK)
+    half = predict(recipe("powersgd", rank=2, dtype="bf16", unit="model"), SHAPES, 2, network)
     assert sum(unit.sent for unit in half.units) == 2 * (2 * 3500 + 1000)
 
 

@@ -12,6 +12,7 @@ from thinwire.bench.sockets import socket_bytes
 from thinwire.comm import GroupCommunicator, Nodes, Traffic
 from thinwire.cookbook import recipe
 from thinwire.cost.calibration import calibrate
+from thinwire.engine.synchronizer import Synchronizer
 from thinwire.types import ExchangeContext, Sparse
 
 # The clock of a test is not the network's: what is tried need not be large.
@@ -53,6 +54,20 @@ def written(group, rank, size, collective, codec, k):
     dist.barrier(group)  # who is done lets go of its sockets, and so its peers of theirs
     comm.close()
     return after[0] - before[0], total.count if isinstance(total, Sparse) else None
+
+
+def step_written(group, rank, size, recipe, shapes):
+    """Bytes on the sockets of the third step of a whole model, as the kernel counts them."""
+    sync, own = Synchronizer(recipe, group), torch.Generator().manual_seed(rank)
+    for _ in range(3):
+        grads = {name: torch.randn(shape, generator=own) for name, shape in shapes.items()}
+        dist.barrier(group)
+        before = socket_bytes()
+        sync.average_all(grads)
+        after = socket_bytes()
+    dist.barrier(group)  # who is done lets go of its sockets, and so its peers of theirs
+    sync.close()
+    return after[0] - before[0]
 
 
 def nodes_sent(group, rank, size, collective, codec, k):

@@ -18,6 +18,7 @@ class PlannedUnit:
     ready: float
     bypassed: bool = False  # small tensors, fused and sent dense
     shapes: tuple[Shape, ...] = ()
+    past: tuple[int, ...] = ()  # sizes of small tensors that travel whole in its payload
 
 
 def units_of(
@@ -33,9 +34,11 @@ def units_of(
     Gradients are ready from the last tensor to the first, each after its share of the backward
     pass: by `work`, where it is known, else by elements. DDP hands them over by buckets; small
     tensors, and all if the model is one unit, wait for the last bucket (`BackwardPass`). Where they
-    may share a payload (`joins`), a bucket is never split, and small tensors travel with it. `only`
-    these tensors are planned, where the others go by another recipe.
+    may share a payload (`joins`), a bucket is never split, and small tensors travel whole with it,
+    or dense if it has no others. `only` these tensors are planned, where the others go by another
+    recipe.
     """
+    small = bypass if joins else 0
     if joins:
         unit, bypass = "model" if unit == "model" else "bucket", 0
     sizes = {name: prod(shape) for name, shape in shapes.items()}
@@ -43,19 +46,22 @@ def units_of(
     mine = sizes if only is None else {name: sizes[name] for name in only}
     waiting = {n: s for n, s in mine.items() if unit == "model" or s <= bypass}
 
-    def planned(names: Sequence[str], ready: float, small: bool = False) -> PlannedUnit:
+    def planned(names: Sequence[str], ready: float, bypassed: bool = False) -> PlannedUnit:
         own = tuple(shapes[name] for name in names)
-        return PlannedUnit(tuple(names), sum(map(prod, own)), ready, small, own)
+        numel, past = sum(map(prod, own)), tuple(s for s in map(prod, own) if s <= small)
+        if len(past) == len(names):
+            bypassed, past = True, ()
+        return PlannedUnit(tuple(names), numel, ready, bypassed, own, past)
 
     units = []
     for names, ready in buckets:
         now = [name for name in names if name in mine and name not in waiting]
         groups = [[name] for name in now] if unit == "tensor" else [now] if now else []
         units += [planned(group, ready) for group in groups]
-    for small in (False, True):
-        last = [n for n in waiting if (sizes[n] <= bypass) == small]
+    for bypassed in (False, True):
+        last = [n for n in waiting if (sizes[n] <= bypass) == bypassed]
         if last:
-            units.append(planned(last, 1.0, small))
+            units.append(planned(last, 1.0, bypassed))
     return units
 
 

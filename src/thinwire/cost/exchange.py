@@ -44,7 +44,7 @@ class Load:
 class Stage:
     """Rounds one after the other.
 
-    `sent` are bytes, the mean over the ranks; `critical` those of the longest path.
+    `sent` are bytes, the mean over the ranks; `messages` and `critical` those of the longest path.
     """
 
     rounds: float
@@ -57,10 +57,12 @@ class Stage:
     def framed(self) -> float:
         """Bytes on the sockets, with what Gloo writes for each message.
 
-        A ring's round takes two, unless there is but one number for a rank.
+        A ring's round takes two, unless there is but one number for a rank. Where a rank is not on
+        the whole path, as in a tree, it has as many of the messages as of the bytes.
         """
         cut = self.ring and self.sent > LENGTH * self.messages
-        return self.sent + FRAME * self.messages * (SEGMENTS if cut else 1)
+        own = self.messages * self.sent / self.critical if self.critical else 0.0
+        return self.sent + FRAME * own * (SEGMENTS if cut else 1)
 
     def times(self, factor: float) -> "Stage":
         """The same, so many times per step."""
@@ -86,6 +88,10 @@ class Pattern:
     def framed(self) -> float:
         """Bytes on a rank's sockets over Gloo, frames included; about the mean over the ranks."""
         return sum(stage.framed for stage in self.stages)
+
+    def written(self, backend: str) -> float:
+        """Bytes on a rank's sockets; around NCCL's messages there is next to nothing."""
+        return self.framed if backend == "gloo" else self.sent
 
     def seconds(self, network: Network) -> float:
         """On the wire, from the first byte to the last, on the longest path."""

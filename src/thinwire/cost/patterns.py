@@ -11,7 +11,8 @@ formulas, which leave those out; `docs/papers/communication.md` has both side by
 - Over NCCL every size is known beforehand, and a gather is a ring of P - 1 rounds.
 
 Indices are taken to be spread evenly over the tensor, and shares over the ranks. `sent` leaves out
-what Gloo writes around a message; `framed` has it.
+what Gloo writes around a message; `framed` has it, and so have predicted bytes. Predicted times
+have it in α, which is what a message of no length takes.
 """
 
 from collections.abc import Callable
@@ -241,18 +242,20 @@ def exchange_cost(
 ) -> tuple[float, float, Pattern]:
     """Seconds, mean bytes per rank, and the pattern of the exchange that the network sees.
 
-    A dense ring needs no second level: it crosses each node's link once each way.
+    Bytes are those on the sockets, the frames of Gloo's messages included. A dense ring needs no
+    second level: it crosses each node's link once each way.
     """
     if network.node_size == 1 or isinstance(collective, Dense):
         flat = pattern(collective, codec, load) if load.workers > 1 else Pattern(())
-        return flat.seconds(network), flat.sent, flat
+        return flat.seconds(network), flat.written(network.backend), flat
     if load.workers % network.node_size:
         raise RecipeError(f"{load.workers} workers do not fill nodes of {network.node_size}")
     leaders = replace(load, workers=load.workers // network.node_size)
     between = pattern(collective, codec, leaders) if leaders.workers > 1 else Pattern(())
     inside = inside_nodes(load, network.node_size)
     seconds = inside.seconds(network.within) + between.seconds(network)
-    return seconds, inside.sent + between.sent / network.node_size, between
+    shared = between.written(network.backend) / network.node_size
+    return seconds, inside.written(network.backend) + shared, between
 
 
 def _blocks(load: Load, block: int) -> tuple[int, float, float]:

@@ -53,7 +53,7 @@ class Prediction:
     seconds: float
     low: float
     high: float
-    sent: float  # bytes per rank, the mean over the ranks
+    sent: float  # bytes per rank on the sockets, Gloo's frames included; the mean over the ranks
     units: tuple[UnitCost, ...]
 
     @property
@@ -133,7 +133,7 @@ def _agreement(workers: int, network: Network) -> UnitCost:
     if network.backend == "nccl":
         return UnitCost(end, 0, 0.0, 0.0, 0.0)
     asked = Pattern((end_of_step(workers),))
-    return UnitCost(end, 0, 0.0, asked.seconds(network), asked.sent)
+    return UnitCost(end, 0, 0.0, asked.seconds(network), asked.written(network.backend))
 
 
 def step_seconds(
@@ -178,7 +178,8 @@ def unit_cost(
         return UnitCost(unit, unit.numel, 0.0, seconds, sent)
 
     def cost_by(pipeline: Pipeline) -> UnitCost:
-        load = replace(load_of(pipeline, unit.numel, workers, alike), shapes=unit.shapes)
+        load = load_of(pipeline, unit.numel, workers, alike, unit.past)
+        load = replace(load, shapes=unit.shapes)
         if several_at_once(pipeline, network):
             load = replace(load, backend="nccl")
         seconds, sent, exchange = exchange_cost(pipeline.collective, pipeline.codec, load, network)
@@ -189,8 +190,24 @@ def unit_cost(
     return min(map(cost_by, recipe.alternatives), key=lambda cost: cost.seconds)
 
 
-def load_of(recipe: Pipeline, numel: int, workers: int, alike: float = ALIKE) -> Load:
-    """What a unit of so many elements brings to the exchange."""
+def load_of(
+    recipe: Pipeline,
+    numel: int,
+    workers: int,
+    alike: float = ALIKE,
+    past: Sequence[int] = (),
+) -> Load:
+    """What a unit of so many elements brings to the exchange, those `past` the selection too."""
+    in_blocks = isinstance(recipe.sparsifier, BlockTopK)  # of all tensors together
+    chosen = _chosen(recipe, numel if in_blocks else numel - sum(past), workers, alike)
+    whole = sum(size + chosen.width - 1 for size in past)  # where a block begins is anywhere
+    k = min(numel, chosen.k + whole)
+    common = (chosen.alike * chosen.k + whole) / k if k else chosen.alike
+    return replace(chosen, n=numel, k=k, alike=min(1.0, common))
+
+
+def _chosen(recipe: Pipeline, numel: int, workers: int, alike: float) -> Load:
+    """What is selected of so many elements."""
     sparsifier = recipe.sparsifier
     density = sparsifier.density
     if density is None or isinstance(sparsifier, Everything):
