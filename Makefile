@@ -134,6 +134,8 @@ bench: setup
 	  --json $(RESULTS)/kernels-cpu.json --png $(RESULTS)/kernels-cpu.png
 	$(BIN)/thinwire bench kernels --device cpu --n 25.6m --density 0.001,0.01 --threads 1 --seconds 1 \
 	  --ops "encode topk;encode dgc;encode dragonn;encode ok-topk;encode union" --json $(RESULTS)/encode-cpu.json
+	$(BIN)/thinwire bench kernels --device cpu --n 65536,131072,262144,524288,1048576,4194304 --density 0.001 \
+	  --threads 1 --seconds 1 --ops "encode topk;encode dgc;encode dragonn" --json $(RESULTS)/encode-sizes-cpu.json
 	$(BIN)/thinwire bench kernels --device cpu --n 25.6m --density 0.001,0.01 --threads 1 \
 	  --ops "bloom encode;bloom decode" --json $(RESULTS)/bloom-cpu.json
 	$(BIN)/thinwire bench codecs --json $(RESULTS)/codecs.json --png $(RESULTS)/codecs.png

@@ -10,7 +10,10 @@ pytest.importorskip("rich")
 from typer.testing import CliRunner
 
 from support.command_line import call, rows
+from thinwire.auto.quality import NEAR, quality_of
 from thinwire.cli.app import app
+from thinwire.cli.plan_options import ClusterOptions
+from thinwire.collective import LowRank
 from thinwire.errors import ThinwireError
 
 
@@ -25,6 +28,13 @@ def test_plan_predicts_steps_and_tensors() -> None:
         assert 0.1 <= row["step_seconds_low"] <= row["step_seconds"] <= row["step_seconds_high"]
     assert sum(row["n"] for row in tensors) == 11_689_512
     assert "resnet18" in output and "fc.bias" in output and "yes" in output
+
+
+def test_all_that_keep_the_loss_are_compared_unless_others_are_asked_for() -> None:
+    compared = ClusterOptions().pipelines()
+    assert {*NEAR, "dense"} <= compared.keys()
+    low_rank = [p for p in compared.values() if isinstance(p.collective, LowRank)]
+    assert [quality_of(p) for p in low_rank] == ["near"], "no rank that falls behind in its place"
 
 
 def test_plan_says_how_many_local_steps_pay() -> None:

@@ -2,7 +2,13 @@
 
 from pathlib import Path
 
-from thinwire.report.measured import codecs_table, kernels_table, sync_table, train_table
+from thinwire.report.measured import (
+    codecs_table,
+    encode_table,
+    kernels_table,
+    sync_table,
+    train_table,
+)
 from thinwire.results.rows import read
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -21,6 +27,18 @@ def test_kernels_are_those_of_one_size_and_density() -> None:
            "seconds": 0.002, "floor_seconds": 0.001, "ratio": 2.0}  # fmt: skip
     table = kernels_table([row, row | {"n": 4}, row | {"density": 0.2}], "0.1", {})
     assert table.splitlines()[2:] == ["| decode 4 | numba | 1 | 2 | 1 | 2 |"]
+
+
+def test_recipes_by_size_say_where_one_is_dearer_than_the_other() -> None:
+    row = {"op": "encode dgc", "n": 8000, "density": 0.1, "seconds": 0.004, "seconds_min": 0.002}
+    other = row | {"op": "encode dragonn", "seconds": 0.003, "seconds_min": 0.0025}
+    rows = [row, other, row | {"n": 4000}, other | {"n": 4000, "seconds_min": 0.001}]
+    rows += [row | {"op": "encode topk"}]
+    lines = encode_table(rows, "dgc,dragonn", {}).splitlines()
+    least = "dragonn's least against dgc's"
+    assert lines[0] == f"| elements | dgc, ms | dragonn, ms | on average | {least} |"
+    assert lines[2] == "| 4,000 | 4 (least 2) | 3 (least 1) | -25 % | -50 % |"
+    assert lines[3] == "| 8,000 | 4 (least 2) | 3 (least 2.5) | -25 % | +25 % |"
 
 
 def test_a_recipe_that_was_not_measured_somewhere_has_a_gap() -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from thinwire.auto.quality import NEAR
 from thinwire.cli.options import time_option
 from thinwire.cli.parse import split
 from thinwire.cost.network import Link, Network
@@ -32,7 +33,7 @@ class ClusterOptions:
     """The recipes to compare, and the cluster to compare them on."""
 
     recipes: Annotated[str, Option(help="Names or written recipes, separated by commas.")] = (
-        "dense,bf16,int8,int4,powersgd(16),topk,topk-dsa,gtopk,ok-topk,union,omnireduce"
+        ",".join(("dense", *NEAR, "topk", "topk-dsa", "gtopk", "ok-topk", "union", "omnireduce"))
     )
     density: Annotated[float, Option(help="Share of the elements that sparse recipes select.")] = (
         0.01

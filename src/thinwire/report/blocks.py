@@ -17,7 +17,13 @@ from typing import Any
 from thinwire.errors import ThinwireError
 from thinwire.report.compared import auto_table, seeds_table, simulate_table
 from thinwire.report.converge import converge_table
-from thinwire.report.measured import codecs_table, kernels_table, sync_table, train_table
+from thinwire.report.measured import (
+    codecs_table,
+    encode_table,
+    kernels_table,
+    sync_table,
+    train_table,
+)
 from thinwire.report.papers import paper_section, verdicts
 from thinwire.report.steps import steps_table
 from thinwire.results.file import Row
@@ -29,6 +35,7 @@ TABLES: dict[str, Table] = {
     "converge": converge_table,
     "codecs": codecs_table,
     "kernels": kernels_table,
+    "encode": encode_table,
     "sync": sync_table,
     "auto": auto_table,
     "seeds": seeds_table,

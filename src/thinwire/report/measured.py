@@ -55,6 +55,24 @@ def kernels_table(rows: Sequence[Row], density: str, origin: Mapping[str, Any]) 
     return markdown(("operation", "implementation", "threads", "ms", "floor, ms", "× floor"), lines)
 
 
+def encode_table(rows: Sequence[Row], pair: str, origin: Mapping[str, Any]) -> str:
+    """Two whole recipes by size, on average and at their least, and the second against the first.
+
+    `pair` is their names: `dgc,dragonn`.
+    """
+    names = pair.split(",")
+    found = {(row["op"].removeprefix("encode "), row["n"]): row for row in rows}
+    lines = []
+    for size in sorted({row["n"] for row in rows}):
+        both = [found[name, size] for name in names]
+        times = [f"{1e3 * r['seconds']:.3g} (least {1e3 * r['seconds_min']:.3g})" for r in both]
+        more = [both[1][field] / both[0][field] - 1 for field in ("seconds", "seconds_min")]
+        lines.append([f"{size:,}", *times, *(f"{100 * share:+.0f} %" for share in more)])
+    first, second = names
+    against = ("on average", f"{second}'s least against {first}'s")
+    return markdown(("elements", f"{first}, ms", f"{second}, ms", *against), lines)
+
+
 def sync_table(rows: Sequence[Row], what: str, origin: Mapping[str, Any]) -> str:
     """Recipes by where they were measured: `seconds`, or `bytes` sent per rank.
 
