@@ -158,6 +158,7 @@ class BackwardPass:
         self._sent = False
         if refused:
             raise RecipeError(refused[0])
+        self._sync.awaited.refuse_without(grads)  # on all ranks: they agree on the tensors
         if bad_ranks:
             refuse(self._sync.nonfinite, grads.values(), bad_here, bad_ranks)
         return not bad_ranks

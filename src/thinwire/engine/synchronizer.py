@@ -14,6 +14,7 @@ from thinwire.auto.explain import explain
 from thinwire.comm import GroupCommunicator, Nodes, Traffic, check_initialized, node_size_of
 from thinwire.engine import regroup
 from thinwire.engine.audit import Audit
+from thinwire.engine.awaited import Awaited
 from thinwire.engine.backward import BackwardPass
 from thinwire.engine.checkpoint import Reader, Restored, restore
 from thinwire.engine.finite import NonFinite
@@ -102,6 +103,7 @@ class Synchronizer:
         self._settings = settings + f", {truth=}, {audit=}, thinwire {VERSION}"
         self._seed, self._remembers = seed, undo or nonfinite != "raise"
         self._every = (truth, audit)
+        self.awaited = Awaited()
         self.after_step: list[Callable[[], None]] = []  # told of every step that is over
         self._settle_in(comm, mesh, (group, timeout))
 
@@ -145,6 +147,7 @@ class Synchronizer:
         step = BackwardPass(self, at_once=True)
         step.add(grads)
         updates = dict(grads) | step.finish()
+        self.awaited.came(grads)
         if self.audit.is_due():
             self.audit.compare("the ranks' updates", updates)
         return updates
@@ -213,7 +216,9 @@ class Synchronizer:
         """Go on from a saved state: this rank's own, or all ranks', at the same P or another.
 
         Every rank must call. What is refused on one rank is refused on all, and leaves each as it
-        was. `recipe_changed` lets the state be of another recipe that keeps the same of what waits.
+        was. Where no front end knows the model, a state of other tensors is told of in the first
+        step that is complete without one of which something waits. `recipe_changed` lets the state
+        be of another recipe that keeps the same of what waits.
         """
         restored, refusal = None, None
         reader = Reader(
@@ -235,6 +240,8 @@ class Synchronizer:
         if restored is None:
             assert refusal is not None
             raise refusal
+        if not self.roster.knows_all:
+            self.awaited.load(restored.tensors, self.comm)
         self._go_on_from(restored)
 
     def _go_on_from(self, restored: Restored) -> None:
