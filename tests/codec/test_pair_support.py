@@ -1,5 +1,7 @@
 """Index codecs that find other indices than were given: whose values travel, and from where."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -39,6 +41,25 @@ def test_values_are_read_from_the_dense_tensor(policy: Policy, ordered: bool) ->
     assert not torch.isin(out.indices, chosen).all(), "no false positive: nothing was tested"
     if policy == "p0":
         assert torch.isin(chosen, out.indices).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_step_tensor_rank_and_run_has_false_positives_of_its_own(policy: Policy) -> None:
+    """An element that is taken for a chosen one now must not be so for ever, nor everywhere."""
+    s, here = random_sparse(4000, 60), context()
+    elsewhere = [
+        replace(here, step=here.step + 1),
+        replace(here, tensor=here.tensor + "'"),
+        context(rank=here.comm.rank + 1),
+        replace(here, seed=here.seed + 1),
+    ]
+    pair = Pair(BloomIndex(policy, FPR))
+
+    def false(ctx: ExchangeContext) -> frozenset[int]:
+        return frozenset(decoded(pair, s, ctx).indices.tolist()) - frozenset(s.indices.tolist())
+
+    assert false(here) == false(here)
+    assert len({false(ctx) for ctx in (here, *elsewhere)}) == 1 + len(elsewhere)
 
 
 @pytest.mark.parametrize("policy", EXACT)
