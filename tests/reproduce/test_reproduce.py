@@ -3,6 +3,7 @@
 Covers cli/reproduce.py, report/papers.py, report/figures/papers.py and workloads/ratings.py.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -54,6 +55,37 @@ def test_the_cost_model_is_right_of_a_run_if_it_is_told_what_the_run_did() -> No
     for row in rows[1:]:
         computed = on_sockets(row["recipe"], row)
         assert computed == pytest.approx(row["socket_bytes_per_rank"], rel=0.05), row["recipe"]
+
+
+CONTENTS = {  # how many figures and tables each paper has, and the papers' own way to number these
+    "gtopk": (12, ("I", "II", "III", "IV", "V", "VI", "VII")),
+    "ok-topk": (13, ("1", "2")),
+    "dragonn": (10, ("1", "2")),
+    "deepreduce": (15, ("1", "2", "3")),
+    "s2": (7, ("1", "2")),
+}
+
+
+def covered(items: set[str], kind: str, numbers: tuple[str, ...]) -> set[str]:
+    """Which numbers of a kind the items name: "figures 2 to 5, 12 to 14", "tables 1 and 3"."""
+    found: set[str] = set()
+    for item in items:
+        word, _, rest = item.partition(" ")
+        for span in re.split(r", | and ", rest) if word.removesuffix("s") == kind else ():
+            first, _, last = span.partition(" to ")
+            found.update(numbers[numbers.index(first) : numbers.index(last or first) + 1])
+    return found
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_figure_and_table_of_a_paper_has_a_verdict(name: str) -> None:
+    rows = [row for row in read([RESULTS / f"paper-{name}.json"]).rows if "verdict" in row]
+    assert {row["verdict"] for row in rows} <= {YES, IN_PART, NO, UNTESTED, NOTHING}
+    figures, tables = CONTENTS[name]
+    drawn = tuple(str(number) for number in range(1, figures + 1))
+    items = {row["item"] for row in rows}
+    assert covered(items, "figure", drawn) == set(drawn)
+    assert covered(items, "table", tables) == set(tables)
 
 
 def toy(limit: float = 2.0) -> Paper:

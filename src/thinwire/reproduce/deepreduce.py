@@ -227,7 +227,7 @@ PAPER_DEEPREDUCE = Paper(
             "figure 10",
             "volume and time of codecs",
             "The largest 1 % of 36,864 elements of a gradient in training (the digits' network); "
-            "one core, the process's own time. Whole payloads, with their headers of 56 bytes.",
+            "one core, the process's own time. Whole payloads, with their headers of 64 bytes.",
             measure_codecs,
             judge_codecs,
         ),
