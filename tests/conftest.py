@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from support.cluster import Cluster
 from support.implementations import HAS_GPU
 from support.report import report  # noqa: F401, a fixture
+from thinwire.kernels._compile_once import compile_once
 
 # Triton decides when it is imported, and PyTorch's compiler imports it: before any test does.
 if not HAS_GPU:
@@ -27,6 +28,9 @@ _deep = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]
 settings.register_profile("quick", max_examples=20, derandomize=True, phases=_quick, **_common)
 settings.register_profile("deep", max_examples=200, phases=_deep, **_common)
 settings.load_profile("quick")
+
+# Workers of pytest-xdist share a cache of compiled kernels, with each other and with their ranks.
+compile_once()
 
 # Workers of pytest-xdist share the cores; each with threads for all of them would only wait.
 torch.set_num_threads(

@@ -21,14 +21,18 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
+
+from thinwire.kernels._compile_once import compile_once
 
 HOST = "127.0.0.1"
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
@@ -37,7 +41,7 @@ GROUP_S = 20  # after which a process group gives up waiting for a rank
 RUN_S = 60  # after which a run counts as hung
 # Imported once, in the process that all workers of a session are forked from: torch alone takes a
 # worker three seconds.
-PRELOAD = ["torch", "numba", "pytest", "thinwire"]
+PRELOAD = ["torch", "numba", "pytest", "thinwire", "support.first_kernel"]
 
 
 class ClusterError(AssertionError):
@@ -187,6 +191,8 @@ class Cluster:
         self._stacks = tempfile.TemporaryDirectory(prefix="thinwire-tests-")
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOAD)
+        with patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):  # where they are found
+            forkserver.ensure_running()
         for rank in range(self.size):
             ours, theirs = context.Pipe()
             worker = Worker(
@@ -249,6 +255,7 @@ def _serve(worker: Worker, parent: Connection) -> None:
     """A worker's life: one run after the other, until the parent ends it or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     os.environ.update(worker.environment)
+    compile_once()
     torch.set_num_threads(1)
     timeout = timedelta(seconds=worker.group_s)
     store = dist.TCPStore(HOST, worker.port, is_master=False, timeout=timeout)
