@@ -13,7 +13,7 @@ EACH_COLLECTIVE = (
     *("dense", "int8", "topk", "gtopk", "ok-topk", "topk-dsa", "omnireduce", "union"),
     *("clt-k", "micro", "zen", "spardl", "s2", "powersgd"),
 )
-PATIENCE = timedelta(seconds=3)
+PATIENCE = timedelta(seconds=1.5)
 LAYERS = (Layer((900,)), Layer((30, 20), "bfloat16", "transposed"), Layer((40,)))
 
 
