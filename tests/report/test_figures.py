@@ -87,10 +87,10 @@ def test_step_times_are_drawn_over_the_rates_with_what_matters_in_colour() -> No
     assert [plot.name for plot in figures] == ["01-step-time", "02-step-time"]
     assert "gpt2-tiny" in figures[0].title and "resnet50-tiny" in figures[1].title
     lines = {line.get_gid().split(":")[2]: line for line in figures[0].figure.axes[0].get_lines()}
-    names = ["torch-dense", "torch-powersgd-1", "topk regional+bf16", "union", "auto"]
+    names = ["torch-dense", "torch-powersgd-1", "topk 0.05 regional+bf16", "union", "auto"]
     assert set(lines) == {*names, "compute alone"}
     grey = {name for name, line in lines.items() if line.get_linewidth() < 1}
-    assert grey == {"topk regional+bf16"}  # neither the fastest of ours nor compared with
+    assert grey == {"topk 0.05 regional+bf16"}  # neither the fastest of ours nor compared with
     level = {y for _, y in lines["compute alone"].get_xydata()}
     assert len(level) == 1
 

@@ -15,9 +15,14 @@ ROWS = read([STEPS]).rows
     ("recipe", "name"),
     [
         ("auto", "auto"),
-        ("union(0.01, dtype='bf16')", "union bf16"),
-        ("ok-topk(0.01, codec='regional+bf16', unit='bucket')", "ok-topk regional+bf16 bucket"),
-        ("topk(0.01)", "topk"),
+        ("union(0.01, dtype='bf16')", "union 0.01 bf16"),
+        (
+            "ok-topk(0.01, codec='regional+bf16', unit='bucket')",
+            "ok-topk 0.01 regional+bf16 bucket",
+        ),
+        ("topk(0.01)", "topk 0.01"),
+        ("powersgd(0.125,'bf16')", "powersgd 0.125 bf16"),
+        ("int4(rotate=True)", "int4 rotate"),
     ],
 )
 def test_a_name_is_short(recipe: str, name: str) -> None:
@@ -36,7 +41,7 @@ def test_the_table_has_a_line_for_each_recipe_and_a_column_for_each_rate() -> No
     assert f"compute alone {1000 * alone['step_seconds']:.0f}" in caption
     assert head == "| gpt2-tiny | 20 Mbit/s | 100 Mbit/s | MB per step | MB more memory |"
     names = [line.split("|")[1].strip() for line in lines]
-    assert names == ["torch-dense", "torch-powersgd-1", "topk regional+bf16", "union", "auto"]
+    assert names == ["torch-dense", "torch-powersgd-1", "topk 0.05 regional+bf16", "union", "auto"]
     assert all(re.search(r"\| \d+ \([+-]\d+\) \| \d+ \([+-]\d+\) \|", line) for line in lines)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from thinwire.format import optional, rate
 from thinwire.report.panels import Panel, by_series, panels
-from thinwire.report.steps import UNSHAPED
+from thinwire.report.steps import UNSHAPED, short_name
 from thinwire.results.file import Row
 
 REFERENCE = "torch-bf16"  # what all others are compared with
@@ -18,17 +18,10 @@ def shown(row: Row) -> str:
 
     >>> shown({"recipe": "union(0.01, dtype='bf16')", "density": None})
     'union 0.01 bf16'
-    >>> shown({"recipe": "int4(rotate=True)", "density": None})
-    'int4 rotate'
     """
-    recipe, density = row["recipe"], row["density"]
-    if density is not None:
-        return f"{recipe} {100 * density:g} %"
-    if recipe[:1] == "{" or "|" in recipe:
-        return str(recipe)
-    name, _, arguments = recipe.partition("(")
-    parts = (part.removesuffix("=True").rpartition("=")[2] for part in arguments[:-1].split(","))
-    return " ".join([name, *filter(None, (part.strip(" '\"") for part in parts))])
+    density = row["density"]
+    name = short_name(row["recipe"])
+    return name if density is None else f"{name} {100 * density:g} %"
 
 
 def final_loss(row: Row) -> str:

@@ -12,14 +12,16 @@ UNSHAPED = "unshaped"
 
 
 def short_name(recipe: str) -> str:
-    """A recipe in few letters, without its density.
+    """A recipe and its settings in few letters; pieces and recipes by parameter as they are.
 
-    >>> short_name("topk(0.01, codec='regional+bf16')"), short_name("powersgd(16, 'bf16')")
-    ('topk regional+bf16', 'powersgd 16 bf16')
+    >>> short_name("topk(0.01, codec='regional+bf16')"), short_name("int4(rotate=True)")
+    ('topk 0.01 regional+bf16', 'int4 rotate')
     """
+    if recipe[:1] == "{" or "|" in recipe:
+        return recipe
     name, _, arguments = recipe.partition("(")
-    words = (part.rpartition("=")[2].strip(" '\")") for part in arguments.split(","))
-    return " ".join([name, *(word for word in words if word and not word.startswith("0."))])
+    parts = (part.removesuffix("=True").rpartition("=")[2] for part in arguments[:-1].split(","))
+    return " ".join([name, *filter(None, (part.strip(" '\"") for part in parts))])
 
 
 def rates(rows: Sequence[Row]) -> list[float]:
