@@ -38,6 +38,7 @@ def test_a_peer_that_is_killed_or_stopped(recipe, fault):
         lives = mortal.survivors(soak.live, 3, 1, case, 1, fault, 0.05, PATIENCE)
     assert len(lives) == 2
     for life in lives:
+        assert len(life.value.updates) >= 2, "it broke off before the peer did"
         assert life.value.raised.startswith("ExchangeError")
         assert life.value.state_kept
 
