@@ -10,16 +10,12 @@ from typing import Any
 import pytest
 
 import thinwire as tw
+from contracts.test_law_9_whole_steps import EACH_COLLECTIVE as RECIPES
 from support.link_collectives import QUICK, SLOW, break_link, ranks_in
 from thinwire.lab import Lab, unavailable
 from thinwire.lab.ranks import Workers
 
 REASON = unavailable()
-# One for each collective, as in `contracts/test_law_9_whole_steps.py`.
-RECIPES = (
-    *("dense", "int8", "topk", "gtopk", "ok-topk", "topk-dsa", "omnireduce", "union"),
-    *("clt-k", "micro", "zen", "spardl", "s2", "powersgd"),
-)
 CASES = [("cut link", SLOW), ("link at 1 Mbit/s", SLOW), ("link at 1 Mbit/s", QUICK)]
 SAYS = re.compile(
     r"ExchangeError: (?P<collective>\w+) of '[^']+', step 1: rank \d of 3: "
