@@ -5,6 +5,9 @@ rank run beside the exchanges of another. Nothing may hang, replicas must stay e
 threads and descriptors must not grow. One line in the log for each recipe. With `--budget-s` the
 recipes share so many seconds: each ends, at a step on which all ranks agree, when its share is up.
 `--steps 200 --budget-s 100` is a short look; THINWIRE_TEST_GPU_ON_CPU=1 runs it over Gloo.
+
+Then, for `--fault-s` seconds, random ranks die or stall in random steps of random recipes, as in
+`support.soak`, with its table.
 """
 
 import argparse
@@ -26,7 +29,7 @@ from gpu.__main__ import machine, say
 from gpu.ranks import TIMEOUT, Layers
 from support.cluster import Cluster, ClusterError
 from support.nccl import DEVICE, gpu_cluster, why_not
-from support.soak import held
+from support.soak import SIGNALS, Soak, held, repeat
 from thinwire.results.origin import commit
 
 RECIPES = ("ok-topk", "topk", "gtopk", "union", "auto")
@@ -95,6 +98,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--budget-s", type=float, default=len(RECIPES) * RUN_S)
+    parser.add_argument("--fault-s", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--commit", help="where there is no git to ask")
     options = parser.parse_args(arguments)
     if reason := why_not():
@@ -115,7 +120,21 @@ def main(arguments: list[str] | None = None) -> int:
                     range(len(options.recipes), 0, -1), options.recipes, strict=True
                 )
             ]
+        if options.fault_s:
+            failures.append(with_faults(log, options))
     return int(any(failures))
+
+
+def with_faults(log: TextIO, options: argparse.Namespace) -> bool:
+    """Whether anything was lost, hung or was left."""
+    say(log, f"seed {options.seed}, {options.fault_s:g} s of faults")
+    with gpu_cluster(options.ranks) as cluster:
+        soak = Soak(options.seed, cluster, tuple(SIGNALS), DEVICE)
+        repeat(soak.round, options.fault_s / 60)
+    say(log, soak.show())
+    for failure in soak.failures:
+        say(log, failure[:SAID])
+    return soak.failed
 
 
 def soak(

@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -45,8 +45,21 @@ def namespace_of(pid: int) -> str:
     return str(Path(f"/proc/{pid}/ns/net").readlink())
 
 
+@contextmanager
+def namespaces_of(pids: Iterable[int]) -> Iterator[set[str]]:
+    """Other ones than ours. They are held meanwhile: the number of one that is gone may at once be
+    another's, of a lab in a test beside this one.
+    """
+    with ExitStack() as held:
+        names = set()
+        for pid in pids:
+            held.enter_context(Path(f"/proc/{pid}/ns/net").open("rb"))
+            names.add(namespace_of(pid))
+        yield names - {namespace_of(os.getpid())}
+
+
 def processes_in(namespaces: set[str]) -> list[int]:
-    """Those that hold a namespace by being inside; the lab's are held by nothing else."""
+    """Those that hold a namespace by being inside."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -96,12 +109,13 @@ def waiting(workers: int = 2, code: str = WAITING) -> Iterator[subprocess.Popen[
 
 def test_namespaces_come_and_go() -> None:
     before = set(companions_of(os.getpid()))  # other tests' processes
-    with Lab(3, None) as lab:
-        sleeping = lab.start(["sleep", "1000"])
-        inside = {namespace_of(process.pid) for process in sleeping}
-        assert len(inside | {namespace_of(os.getpid())}) == 4
-        companions = set(companions_of(os.getpid())) - before
-    assert processes_in(inside) == []
+    with ExitStack() as stack:
+        with Lab(3, None) as lab:
+            sleeping = lab.start(["sleep", "1000"])
+            inside = stack.enter_context(namespaces_of(process.pid for process in sleeping))
+            assert len(inside) == 3
+            companions = set(companions_of(os.getpid())) - before
+        assert processes_in(inside) == []
     assert all(has_ended(pid) for pid in companions)
 
 
@@ -133,21 +147,21 @@ def test_any_signal_ends_the_workers_and_the_namespaces(number: int, code: str) 
         mark, companions = f"thinwire-{process.pid}-0", companions_of(process.pid)
         workers = marked(mark)
         assert len(workers) == 2 and len(companions) == 4
-        inside = {namespace_of(pid) for pid in companions} - {namespace_of(os.getpid())}
-        assert len(inside) == 3  # two nodes and the hub
-        process.send_signal(number)
-        process.communicate(timeout=30)
-        assert process.returncode != 0
-        assert all(has_ended(pid) for pid in companions)
-        assert marked(mark) == [] and processes_in(inside) == []
+        with namespaces_of(companions) as inside:
+            assert len(inside) == 3  # two nodes and the hub
+            process.send_signal(number)
+            process.communicate(timeout=30)
+            assert process.returncode != 0
+            assert all(has_ended(pid) for pid in companions)
+            assert marked(mark) == [] and processes_in(inside) == []
 
 
 @needs(*CLI)
 def test_two_at_once_end_each_by_itself() -> None:
     """The same addresses, other namespaces: what ends one leaves the other at work."""
-    with waiting() as one, waiting() as other:
+    with waiting() as one, waiting() as other, ExitStack() as stack:
         marks = [f"thinwire-{process.pid}-0" for process in (one, other)]
-        inside = [{namespace_of(pid) for pid in marked(mark)} for mark in marks]
+        inside = [stack.enter_context(namespaces_of(marked(mark))) for mark in marks]
         assert [len(names) for names in inside] == [2, 2]
         assert inside[0].isdisjoint(inside[1])
         one.send_signal(signal.SIGINT)

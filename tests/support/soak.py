@@ -6,7 +6,8 @@ Real processes over the loopback, and in namespaces where links break. After eve
 of whoever raised an error must be that before the step, bit for bit; those who went through a step
 have the same update; nobody waits much longer than the timeout, and no process is left. Ends with a
 table, and with 1 if any of it did not hold. `--flat 100000` instead takes so many small steps and
-prints what grew meanwhile; `--gpu`, with the options of `gpu.soak`, is for ranks over NCCL.
+prints what grew meanwhile; `--gpu`, with the options of `gpu.soak`, is for ranks over NCCL: steps
+with delays, then faults.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -89,19 +90,24 @@ def live(
 class Soak:
     """One run: a cluster that is started again after every death, and the table."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(
+        self, seed: int, cluster: Cluster, faults: Sequence[str], device: str = "cpu"
+    ) -> None:
         self.draw = random.Random(seed)
         self.recipes = everything()
-        self.faults = [f for f in FAULTS if f not in link_faults.FAULTS or unavailable() is None]
-        self.table: dict[str, Counter[str]] = {fault: Counter() for fault in self.faults}
-        self.cluster = Cluster(4, run_s=180)
+        self.faults, self.cluster, self.device = faults, cluster, device
+        self.table: dict[str, Counter[str]] = {fault: Counter() for fault in faults}
         self.failures: list[str] = []
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.failures) or any(row["processes left"] for row in self.table.values())
 
     def round(self) -> None:
         fault = self.draw.choice(self.faults)
         row, size = self.table[fault], self.draw.randint(2, 4)
         recipe = self.draw.choice(self.recipes)
-        case = Case(recipe, LAYERS, steps=3, settings={"density": 0.05})
+        case = Case(recipe, LAYERS, steps=3, settings={"density": 0.05}, device=self.device)
         victim, at = self.draw.randrange(size), self.draw.uniform(0, 0.4)
         row["injected"] += 1
         self.cluster.pids or self.cluster.run(_nothing, 1)  # so that they are known
@@ -226,7 +232,8 @@ def main() -> int:
             cluster.run(flat, 2, given.recipe, given.flat)
         return 0
     print(f"commit {commit()}, seed {given.seed}, {given.minutes:g} minutes\n", flush=True)
-    soak = Soak(given.seed)
+    possible = [f for f in FAULTS if f not in link_faults.FAULTS or unavailable() is None]
+    soak = Soak(given.seed, Cluster(4, run_s=180), possible)
     try:
         repeat(soak.round, given.minutes)
     finally:
@@ -234,8 +241,7 @@ def main() -> int:
         print(soak.show())
     for failure in soak.failures:
         print(failure, file=sys.stderr)
-    left = sum(row["processes left"] for row in soak.table.values())
-    return int(bool(soak.failures or left))
+    return int(soak.failed)
 
 
 if __name__ == "__main__":
