@@ -68,6 +68,7 @@ def add(group, rank, size, values, dtype):
     comm = GroupCommunicator(group)
     x = torch.tensor([v * (rank + 1) for v in values], dtype=dtype)
     out = comm.all_reduce(x)
+    dist.barrier(group)  # of nothing nothing travels: who is done may go while others still connect
     return out.tolist(), out is x, comm.traffic.sent
 
 
