@@ -56,7 +56,7 @@ NAME ?= as it is
 versions:
 	PYTHONPATH=src:tests $(PYTHON) scripts/versions.py "$(NAME)"
 
-# STEPS with random delays for each recipe, over NCCL as it comes, in BUDGET_S seconds at most: about five minutes.
+# STEPS with random delays for each recipe, over NCCL as it comes, in BUDGET_S seconds at most.
 # Then FAULT_S seconds of ranks that die or stall.
 # A short look: make soak-gpu PYTHON=python3 STEPS=200 BUDGET_S=90. `python -m support.soak --gpu` is the same.
 SOAK_LOG ?= docs/results/soak-gpu.log

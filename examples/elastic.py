@@ -1,7 +1,7 @@
 """Ranks come and go:  torchrun --nnodes 1:3 --max-restarts 3 --rdzv-backend c10d … elastic.py
 
 When a node is lost, torchrun starts the others again as a smaller group. What waited on all ranks
-is in one file, and goes on with those that are there. On cards over NCCL.
+is in one file, and goes on with those that are there. Where there are cards, over NCCL.
 """
 
 import os
