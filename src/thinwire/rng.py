@@ -17,6 +17,10 @@ from torch import Tensor
 MIX_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 MIX_SHIFTS = (30, 27, 31)
 _WORD = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+Seed = int | Tensor
+"""A number, or one that lies on a device: 0-D int64."""
 
 
 def stream_seed(run: int, step: int, tensor: str, purpose: str, rank: int | None = None) -> int:
@@ -44,19 +48,26 @@ def _shift_right(x: Tensor, bits: int) -> Tensor:
 
 def mix_offset(seed: int) -> int:
     """What `mix64` adds to a number for a seed, as an unsigned word."""
-    return seed * 0x9E3779B97F4A7C15 & _WORD
+    return seed * _GOLDEN & _WORD
 
 
-def mix64(x: Tensor, seed: int) -> Tensor:
+def offset_on(device: torch.device, seed: Seed) -> Tensor:
+    """`mix_offset` on a device, as 0-D int64; nobody waits for it."""
+    if isinstance(seed, Tensor):
+        return seed * as_signed(_GOLDEN)
+    return torch.full((), as_signed(mix_offset(seed)), dtype=torch.int64, device=device)
+
+
+def mix64(x: Tensor, seed: Seed) -> Tensor:
     """A well mixed 64-bit hash of each int64 in `x`, as int64."""
-    x = x + as_signed(mix_offset(seed))
+    x = x + (offset_on(x.device, seed) if isinstance(seed, Tensor) else as_signed(mix_offset(seed)))
     first, second, last = MIX_SHIFTS
     x = (x ^ _shift_right(x, first)) * as_signed(MIX_MULTIPLIERS[0])
     x = (x ^ _shift_right(x, second)) * as_signed(MIX_MULTIPLIERS[1])
     return x ^ _shift_right(x, last)
 
 
-def hash_to_range(x: Tensor, size: int, seed: int) -> Tensor:
+def hash_to_range(x: Tensor, size: int, seed: Seed) -> Tensor:
     """A slot in [0, size) for each int64 in `x`, from the hash's upper 31 bits (size < 2^31)."""
     return (_shift_right(mix64(x, seed), 33) * size) >> 31
 

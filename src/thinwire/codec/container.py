@@ -32,6 +32,7 @@ an exchange is under way.
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +40,7 @@ from torch import Tensor
 from thinwire.errors import WireFormatError
 from thinwire.kernels.checksum import checksum, checksum_rows
 from thinwire.rng import as_signed, fingerprint
+from thinwire.types import StepContext
 
 MAGIC = b"THIN"
 VERSION = 2
@@ -92,6 +94,20 @@ def address_of(tensor: str, step: int) -> Address:
     return Address(step % 2**32, fingerprint(tensor) % 2**32)
 
 
+class Stamp(NamedTuple):
+    """An address as kernels find it: its word, and its share of the checksum; both 0-D int64."""
+
+    word: Tensor
+    share: Tensor
+
+    @classmethod
+    def of(cls, ctx: StepContext, device: torch.device) -> "Stamp":
+        """Of this step of this tensor; in a step that is replayed, of that one."""
+        word = ctx.number(lambda step: address_of(ctx.tensor, step).word, device)
+        share = ctx.number(lambda step: _address_sum(address_of(ctx.tensor, step)), device)
+        return cls(word, share)
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A wire that proved sound: its header, and views of its parts without their padding."""
@@ -103,12 +119,13 @@ class Message:
 
 
 def pack(header: Header, address: Address, index_part: Tensor, value_part: Tensor) -> Tensor:
-    """The wire, on the device of the parts. On CUDA nothing here waits for the device."""
-    return pack_rows(header, address, index_part[None], value_part[None])[0]
+    """The wire, on the device of the parts."""
+    numbers = torch.tensor([address.word, _address_sum(address)], device=value_part.device)
+    return pack_rows(header, Stamp(*numbers), index_part[None], value_part[None])[0]
 
 
-def pack_rows(header: Header, address: Address, index_parts: Tensor, value_parts: Tensor) -> Tensor:
-    """As `pack`, a wire in each row."""
+def pack_rows(header: Header, stamp: Stamp, index_parts: Tensor, value_parts: Tensor) -> Tensor:
+    """As `pack`, a wire in each row. On CUDA nothing here waits for the device."""
     _check_shape(header)
     index_bytes, value_bytes = index_parts.shape[1], value_parts.shape[1]
     index_end = HEADER_BYTES + index_bytes
@@ -121,18 +138,18 @@ def pack_rows(header: Header, address: Address, index_parts: Tensor, value_parts
     for start, end in _padding(index_end, value_end):
         wires[:, start:end] = 0
     words = wires.view(torch.int64)
-    words[:, :_BODY] = _headers_for(words, header, address, index_bytes, value_bytes)
+    words[:, :_BODY] = _headers_for(words, header, stamp, index_bytes, value_bytes)
     return wires
 
 
 def unpack_rows(
-    wires: Tensor, header: Header, address: Address, index_bytes: int, value_bytes: int
+    wires: Tensor, header: Header, stamp: Stamp, index_bytes: int, value_bytes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The index and value parts of wires of one length, one in each row, and (0-D, bool) whether
     all are as `pack` makes them of this header. Asks the host nothing.
     """
     words = wires.view(torch.int64)
-    due = _headers_for(words, header, address, index_bytes, value_bytes)
+    due = _headers_for(words, header, stamp, index_bytes, value_bytes)
     sound = (words[:, :_BODY] == due).all()
     index_parts = wires[:, HEADER_BYTES : HEADER_BYTES + index_bytes]
     return index_parts, value_rows(wires, index_bytes, value_bytes), sound
@@ -234,31 +251,31 @@ def _check_shape(header: Header) -> None:
 
 
 def _headers_for(
-    words: Tensor, header: Header, address: Address, index_bytes: int, value_bytes: int
+    words: Tensor, header: Header, stamp: Stamp, index_bytes: int, value_bytes: int
 ) -> Tensor:
     """The headers that belong before the parts in each row of `words`."""
-    front, place, front_sum = _front(header, index_bytes, value_bytes, words.device)
-    # The step is another each time: a number for a kernel to add, not one more tensor to bring.
-    headers = torch.add(front.expand(len(words), _BODY), place, alpha=address.word)
+    front, place = _front(header, index_bytes, value_bytes, words.device)
+    headers = torch.addcmul(front.expand(len(words), _BODY), place, stamp.word)
     sums = checksum_rows(words[:, _BODY:], first=_BODY)
-    torch.add(sums, as_signed(front_sum + _address_sum(address)), out=headers[:, _SUM])
+    headers[:, _SUM].add_(sums).add_(stamp.share)
     return headers
 
 
 @lru_cache(maxsize=512)
 def _front(
     header: Header, index_bytes: int, value_bytes: int, device: torch.device
-) -> tuple[Tensor, Tensor, int]:
-    """On the device a header without checksum and address, and a 1 in the address's place; and
-    the header's share of the checksum.
+) -> tuple[Tensor, Tensor]:
+    """On the device a header without address, with its own share of the checksum; and a 1 in the
+    address's place.
 
     Kept, since bringing it to a GPU makes the host wait, and a unit's header seldom changes.
     """
     front = torch.zeros(2, _BODY, dtype=torch.int64)
     front[0, :_SUM] = _front_words(header, index_bytes, value_bytes)
+    front[0, _SUM] = checksum(front[0])
     front[1, _ADDRESS] = 1
     header_words, place = front.to(device)
-    return header_words, place, int(checksum(front[0]))
+    return header_words, place
 
 
 @lru_cache(maxsize=256)

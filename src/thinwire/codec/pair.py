@@ -1,5 +1,6 @@
 """Any index codec with any value codec."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,8 @@ from thinwire.codec.container import (
     Address,
     Header,
     Message,
+    Stamp,
     address_of,
-    pack,
     pack_rows,
     unpack,
     unpack_rows,
@@ -28,6 +29,7 @@ from thinwire.types import (
     IndexCodec,
     Selection,
     Sparse,
+    State,
     ValueCodec,
 )
 
@@ -68,6 +70,9 @@ class Pair(Codec):
         """Whether both halves are."""
         return self.index.steady and self.value.steady
 
+    def replays(self, state: State, step: int) -> Hashable | None:
+        return None if self.index.draws or self.value.draws else ()
+
     def takes_any_order(self, rows: int) -> bool:
         """Whether the index codec does; rounded padding would have to be found."""
         return self.value.lossless and self.index.takes_any_order(rows)
@@ -96,7 +101,8 @@ class Pair(Codec):
             index_part = values.new_empty(0, dtype=torch.uint8)
         flat = values.detach().reshape(-1).contiguous()
         value_part = self.value.encode(flat, ctx.stream("value", shared=False))
-        return pack(self._header(s), address_of(ctx.tensor, ctx.step), index_part, value_part)
+        stamp = Stamp.of(ctx, flat.device)
+        return pack_rows(self._header(s), stamp, index_part[None], value_part[None])[0]
 
     def decode(self, wire: Tensor, ctx: ExchangeContext) -> Selection:
         """The selection, from bytes that a codec of the same two halves has made."""
@@ -129,16 +135,16 @@ class Pair(Codec):
         seed = ctx.stream("value", shared=False)
         value_parts = self.value.encode_rows(values, seed)
         like = Sparse(indices[0], values[0], numel, ordered, padded=True)
-        address = address_of(ctx.tensor, ctx.step)
-        return pack_rows(self._header(like), address, index_parts, value_parts)
+        stamp = Stamp.of(ctx, values.device)
+        return pack_rows(self._header(like), stamp, index_parts, value_parts)
 
     def decode_rows(
         self, wires: Tensor, like: Sparse, ctx: ExchangeContext
     ) -> tuple[Tensor, Tensor]:
         """Indices and values of the wires, one in each row."""
         index_bytes, value_bytes = self._part_sizes(like)
-        address = address_of(ctx.tensor, ctx.step)
-        parts = unpack_rows(wires, self._header(like), address, index_bytes, value_bytes)
+        stamp = Stamp.of(ctx, wires.device)
+        parts = unpack_rows(wires, self._header(like), stamp, index_bytes, value_bytes)
         index_parts, value_parts, sealed = parts
         open_rows = self.index.decode_rows if like.ordered else self.index.decode_any_order
         indices, sound = open_rows(index_parts, like.count, like.rows)

@@ -1,5 +1,6 @@
 """Allgather of sparse payloads (TopkA): every rank sees every selection and adds them all."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,16 @@ from thinwire.collective._received import decode_like
 from thinwire.kernels.batched_decode import add_rows, decode_sum
 from thinwire.kernels.merge import merge_all
 from thinwire.kernels.region_reduce import region_reduce
-from thinwire.types import AnyCodec, Codec, Collective, ExchangeContext, Reduced, Selection, Sparse
+from thinwire.types import (
+    AnyCodec,
+    Codec,
+    Collective,
+    ExchangeContext,
+    Reduced,
+    Selection,
+    Sparse,
+    State,
+)
 
 _DENSE_FROM = 1 / 50  # of all elements: more entries are added faster in a dense total (CPU)
 
@@ -33,6 +43,9 @@ class AllGather(Collective):
 
     def is_steady(self, codec: AnyCodec) -> bool:
         return self.batched and isinstance(codec, Codec) and codec.is_steady
+
+    def replays(self, state: State, step: int) -> Hashable | None:
+        return ()
 
     def arranged(self, s: Selection, codec: AnyCodec) -> Selection:
         if isinstance(s, Sparse) and isinstance(codec, Codec) and codec.takes_any_order(s.rows):

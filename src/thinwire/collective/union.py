@@ -1,6 +1,7 @@
 """Union allreduce: agree on which blocks anyone touches, then one dense allreduce over these."""
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,10 +11,11 @@ from thinwire.collective._blocks import block_count, sum_blocks, total_of
 from thinwire.collective.dense import Dense
 from thinwire.collective.touched import agree, bits_of, union_of
 from thinwire.settings import check_integer
-from thinwire.types import AnyCodec, Collective, ExchangeContext, Reduced, Selection, Sparse
+from thinwire.types import AnyCodec, Collective, ExchangeContext, Reduced, Selection, Sparse, State
 
 ROOM = 1.15  # times the last step's union: it changes slowly
 SPARE_ROOM = 16  # blocks
+NEAR = 1.08  # within this of each other two unions have the same room
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,9 @@ class UnionAllReduce(Collective):
     A block that any rank chose travels from all ranks, with what each of them has there: the
     allreduce carries it anyway.
 
-    On a GPU nobody asks how large the union is. There is room for `ROOM` times the last step's;
-    the blocks that find none are the last ones, and stay in the residuals.
+    On a GPU nobody asks how large the union is. There is room for `ROOM` times an earlier step's,
+    the same while the union stays near that; the blocks that find none are the last ones, and stay
+    in the residuals.
     """
 
     name = "union"
@@ -82,7 +85,7 @@ class UnionAllReduce(Collective):
             touched = union_of(bitmaps, everything)
             place = touched.cumsum(0)
             room = self._room(s, everything, ctx)
-            ctx.later(place[-1], lambda count: _remember(count, ctx))
+            ctx.later(place[-1], lambda count: _remember(count, ctx.memory))
             # What has no place goes behind the last one, again and again.
             slot = torch.where((touched > 0) & (place <= room), place - 1, room)
             blocks = slot.new_full((room + 1,), everything)
@@ -97,6 +100,13 @@ class UnionAllReduce(Collective):
             expected = ctx.comm.size * (s.count // self.block + 1)
         return min(everything, expected)
 
+    def replays(self, state: State, step: int) -> Hashable | None:
+        """The room, on which sizes depend."""
+        return int(state["blocks"]) if "blocks" in state else None
 
-def _remember(count: int, ctx: ExchangeContext) -> None:
-    ctx.memory["blocks"] = torch.tensor(count)
+
+def _remember(count: int, memory: State) -> None:
+    """How large the union was, unless the room for what is known fits it as well."""
+    known = int(memory["blocks"]) if "blocks" in memory else 0
+    if not count / NEAR <= known <= count * NEAR:
+        memory["blocks"] = torch.tensor(count)

@@ -152,23 +152,24 @@ class GroupCommunicator(Waits):
         parts = arrived | {self.rank: wire}
         return [parts[r].view(tensor.dtype) for r in range(self.size)]
 
-    def all_gather_equal(self, tensor: Tensor) -> Tensor:
+    def all_gather_equal(self, tensor: Tensor, out: Tensor | None = None) -> Tensor:
         if self.size == 1:
             return tensor[None]
+        rows = tensor.new_empty(self.size, tensor.numel()) if out is None else out
         if self.backend == "gloo":
-            everyone = {r: torch.empty_like(tensor) for r in self._others()}
-            self.exchange(dict.fromkeys(everyone, tensor), everyone)
-            return torch.stack([everyone.get(r, tensor) for r in range(self.size)])
-        rows = tensor.new_empty(self.size, tensor.numel())
+            rows[self.rank] = tensor
+            others = self._others()
+            self.exchange(dict.fromkeys(others, tensor), {r: rows[r] for r in others})
+            return rows
         with self.named("allgather"):
             dist.all_gather_into_tensor(rows, tensor, group=self._payload_group)
         self.traffic.count(*[tensor.nbytes * (self.size - 1)] * 2)
         return rows
 
-    def all_to_all_equal(self, rows: Tensor) -> Tensor:
+    def all_to_all_equal(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
         if self.size == 1:
             return rows
-        arrived = torch.empty_like(rows)
+        arrived = torch.empty_like(rows) if out is None else out
         if self.backend == "gloo":
             self.exchange(
                 {r: rows[r] for r in self._others()}, {r: arrived[r] for r in self._others()}

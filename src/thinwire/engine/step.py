@@ -10,9 +10,10 @@ from thinwire.comm import GroupCommunicator, Nodes, Traffic
 from thinwire.engine.lanes import StreamLanes
 from thinwire.engine.overlap import AsyncAllReduces
 from thinwire.engine.readback import Readback
+from thinwire.engine.recording import Recordings
 from thinwire.engine.series import Series
 from thinwire.engine.thread import OrderedWorker
-from thinwire.types import Selection, Sparse, accumulator
+from thinwire.types import Selection, Sparse, StepContext, accumulator
 from thinwire.units.rows import RowUnit, from_coo, to_coo
 from thinwire.units.unit import Unit
 
@@ -28,6 +29,7 @@ class StepRunner:
         self.sums = AsyncAllReduces(comm)
         self.lanes = StreamLanes(comm)
         self.readback = Readback(comm)
+        self.recordings = Recordings(self._steady_context)
         self.series = Series()
         self.found_bad = False  # some rank's gradient was not finite, in a steady step
 
@@ -93,11 +95,13 @@ class StepRunner:
         self.sums.finish()
         self.lanes.join()
         self.readback.read()
+        self.recordings.record()
 
     def abandon(self) -> None:
         """As `finish`, for a step that is taken back: nothing may stay under way."""
         self.sums.abandon()
         self.lanes.join()
+        self.recordings.forget()
 
     def give_up(self, why: str) -> None:
         """Exchange nothing any more: the ranks are no longer in step with each other."""
@@ -115,7 +119,23 @@ class StepRunner:
     def _run_steadily(self, unit: Unit, grads: list[Tensor]) -> None:
         """All of a step, queued on the caller's stream."""
         flat, before = unit.flatten(grads), self.comm.traffic.now()
-        ctx = unit.context(
+        # Steps whose phases are timed are launched kernel by kernel.
+        timed = unit.meter.clock.times(unit.spec.device)
+        recording = None if timed else self.recordings.replay(unit, flat)
+        if recording is not None:
+            for number, then in recording.told:
+                self.readback.later(number, then)
+            selection = recording.selection
+        else:
+            ctx = self._steady_context(unit)
+            prepared = unit.pipeline.prepare(flat, unit.state, ctx)
+            unit.pipeline.complete(prepared, flat, unit.state, ctx)
+            selection = prepared.selection
+        unit.unflatten(flat, grads)
+        self._count(unit, selection, before)
+
+    def _steady_context(self, unit: Unit) -> StepContext:
+        return unit.context(
             self.seed,
             self.comm,
             steady=True,
@@ -123,10 +143,6 @@ class StepRunner:
             note_bad=self._note_bad,
             later=self.readback.later,
         )
-        prepared = unit.pipeline.prepare(flat, unit.state, ctx)
-        unit.pipeline.complete(prepared, flat, unit.state, ctx)
-        unit.unflatten(flat, grads)
-        self._count(unit, prepared.selection, before)
 
     def _note_bad(self, found: int) -> None:
         self.found_bad |= bool(found)

@@ -1,5 +1,6 @@
 """Momentum correction (DGC, sections 3.1 and 3.2), DRAGONN's error feedback."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -43,6 +44,9 @@ class Momentum(Feedback):
         check_range("factor", self.factor, 0, 1, open_high=True)
         if self.clip_norm is not None:
             check_range("clip_norm", self.clip_norm, 0, open_low=True)
+
+    def replays(self, state: State, step: int) -> Hashable | None:
+        return ()
 
     def init(self, spec: TensorSpec) -> State:
         def zeros() -> Tensor:

@@ -1,5 +1,6 @@
 """Residual error feedback: what is not delivered is added to the next gradient."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -50,6 +51,9 @@ class Residual(Feedback):
         """The step after a reset finds nothing that waits."""
         resets = self.reset_every and step and step % self.reset_every == 0
         return replace(self, decay=0.0) if resets else self
+
+    def replays(self, state: State, step: int) -> Hashable | None:
+        return self.at(step)
 
     def forgets(self, state: State) -> Tensor | None:
         """What decays, and its share in the next reset."""

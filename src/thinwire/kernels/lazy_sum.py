@@ -9,6 +9,7 @@ from thinwire.kernels.chunk_topk import Chunks, chunk_topk
 from thinwire.kernels.compact import Found, compact
 from thinwire.kernels.grouped_topk import Chosen, Groups, grouped_topk
 from thinwire.kernels.hash_select import hash_list, hash_slots
+from thinwire.rng import Seed
 
 
 class LazySum:
@@ -71,7 +72,7 @@ class LazySum:
         """The winners of the slots in order; see `kernels.hash_select`."""
         return hash_list(self._sum, threshold, slots, seed, self._take())
 
-    def hash_slots(self, threshold: Tensor, slots: int, seed: int) -> tuple[Tensor, Tensor]:
+    def hash_slots(self, threshold: Tensor, slots: int, seed: Seed) -> tuple[Tensor, Tensor]:
         """All slots as they are; see `kernels.hash_select`."""
         return hash_slots(self._sum, threshold, slots, seed, self._take())
 

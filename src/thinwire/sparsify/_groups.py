@@ -50,9 +50,9 @@ def largest_by_guess(x: LazySum, groups: Groups, state: State) -> Sparse:
     if more:
         guess = torch.cat((guess, guess.new_zeros(more)))
     chosen: Chosen = x.grouped_topk(groups, guess)
-    rows, form = threshold.numel(), state["threshold"].shape
-    state["threshold"] = chosen.kth[:rows].view(form)
-    state["gap"] = next_gap(gap, chosen.passed[:rows], groups.counts[:rows]).view(form)
+    rows = threshold.numel()
+    gap.copy_(next_gap(gap, chosen.passed[:rows], groups.counts[:rows]))
+    threshold.copy_(chosen.kth[:rows])
     return Sparse(chosen.indices, chosen.values, x.numel)
 
 

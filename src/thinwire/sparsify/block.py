@@ -1,5 +1,6 @@
 """Block top-k: whole blocks by their norm."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -32,6 +33,9 @@ class BlockTopK(OnePass):
 
     def is_steady(self, device: torch.device) -> bool:
         return device.type == "cuda"
+
+    def replays(self, state: State, step: int) -> Hashable | None:
+        return ()
 
     def select_from(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
         """Whole blocks, element by element. Blocks of tensors that are let past come first."""

@@ -1,6 +1,7 @@
 """DRAGONN's selection: hashing instead of compaction."""
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -68,23 +69,32 @@ class HashedSlots(OnePass):
         k = target_count(x.numel, self.density, ctx.density)
         if k == x.numel:
             return take_all(x.dense())
-        room, seed = math.ceil(self.slots * k), ctx.stream("hashed", shared=False)
+        room = math.ceil(self.slots * k)
         if ctx.steady:
+            seed = ctx.seed_on(x.device, "hashed", shared=False)
             indices, values = x.hash_slots(self._threshold(x, k, state, ctx), room, seed)
             return Sparse(indices, values, x.numel, ordered=False, padded=True)
         threshold = sampled_threshold(x, k, self.sample, ctx)
-        return listed(x.hash_list(threshold, room, seed), x.numel)
+        slots = x.hash_list(threshold, room, ctx.stream("hashed", shared=False))
+        return listed(slots, x.numel)
+
+    def replays(self, state: State, step: int) -> Hashable | None:
+        """Steps that sample a threshold do more than the others."""
+        return self._serves_for(state, step)
+
+    def _serves_for(self, state: State, step: int) -> int | None:
+        """The k that a threshold is known for which serves in this step; None if there is none."""
+        saved = (state[key].view(-1).tolist() for key in ("sampled_at", "sampled_for"))
+        known = set(zip(*saved, strict=True))  # of several tensors' states
+        sampled, count = known.pop()
+        serves = min(self.interval, max(1, sampled // 2))
+        here = not known and sampled != _NEVER and 0 < step - sampled < serves
+        return count if here else None
 
     def _threshold(self, x: LazySum, k: int, state: State, ctx: StepContext) -> Tensor:
         """That of some steps ago, or one for this step and some more."""
-        saved = (state[key].view(-1).tolist() for key in ("sampled_at", "sampled_for"))
-        known = set(zip(*saved, strict=True))  # of several tensors' states
-        step, count = known.pop()
-        serves = min(self.interval, max(1, step // 2))
-        if not known and count == k and step != _NEVER and 0 < ctx.step - step < serves:
-            return state["threshold"].view(-1)[0]
-        threshold = sampled_threshold(x, k, self.sample, ctx)
-        state["threshold"] = threshold.expand_as(state["threshold"]).clone()
-        for key, number in (("sampled_at", ctx.step), ("sampled_for", k)):
-            state[key] = torch.full_like(state[key], number)
-        return threshold
+        if self._serves_for(state, ctx.step) != k:
+            state["threshold"].copy_(sampled_threshold(x, k, self.sample, ctx))
+            for key, number in (("sampled_at", ctx.step), ("sampled_for", k)):
+                state[key] = torch.full_like(state[key], number)
+        return state["threshold"].view(-1)[0]

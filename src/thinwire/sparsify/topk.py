@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +37,9 @@ class TopK(OnePass):
     def is_steady(self, device: torch.device) -> bool:
         return True
 
+    def replays(self, state: State, step: int) -> Hashable | None:
+        return ()
+
     def init(self, spec: TensorSpec) -> State:
         """A threshold that nothing reaches: the first step looks for its own."""
 
@@ -65,6 +69,9 @@ class ExactOnGpu(OnePass):
 
     def is_steady(self, device: torch.device) -> bool:
         return device.type == "cuda"
+
+    def replays(self, state: State, step: int) -> Hashable | None:
+        return self._exact.replays(state, step)
 
     def init(self, spec: TensorSpec) -> State:
         """That of the exact selection on a GPU, else its own."""

@@ -39,10 +39,10 @@ class Communicator(Protocol):
     ) -> dict[int, Tensor]:
         """Send each uint8 tensor to its rank; return what the sources send, of any length."""
 
-    def all_gather_equal(self, tensor: Tensor) -> Tensor:
+    def all_gather_equal(self, tensor: Tensor, out: Tensor | None = None) -> Tensor:
         """Every rank's 1-D tensor as a row, in rank order; all have the same length.
 
-        On a device nobody waits: the caller's stream does.
+        On a device nobody waits: the caller's stream does. `out`: where the rows go.
         """
 
     def broadcast(self, tensor: Tensor, source: int) -> Tensor:
@@ -51,8 +51,8 @@ class Communicator(Protocol):
         On a device nobody waits: the caller's stream does.
         """
 
-    def all_to_all_equal(self, rows: Tensor) -> Tensor:
-        """Row r goes to rank r; returned are the rows that came, in rank order."""
+    def all_to_all_equal(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """Row r goes to rank r; returned are the rows that came, in rank order, or in `out`."""
 
     def start(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> "Waitable":
         """As `exchange`, but return at once; the memory is free again after `wait`."""
@@ -79,6 +79,11 @@ def _at_once(number: Tensor, then: Callable[[int], None]) -> None:
     then(int(number))
 
 
+def _written(number: int, device: torch.device) -> Tensor:
+    """Not brought there: that would make the host wait."""
+    return torch.full((), number, dtype=torch.int64, device=device)
+
+
 @dataclass(frozen=True, slots=True)
 class StepContext:
     """The step of a unit: what a sparsifier may know beside the tensor it selects from."""
@@ -99,6 +104,7 @@ class StepContext:
     """Hand over a number (0-D, integer or bool) that the host gets at the end of the step."""
     phase: Callable[[str], AbstractContextManager[None]] = field(default=_no_clock)
     record: Callable[[str, int, str, float], None] = field(default=_unheard)
+    keep_number: Callable[[Callable[[int], int], torch.device], Tensor] | None = None
 
     def note(self, what: str, value: float) -> None:
         """Tell a number of this step, for the series in `stats()`; no device is waited for."""
@@ -106,9 +112,26 @@ class StepContext:
 
     def stream(self, purpose: str, shared: bool = True) -> int:
         """The seed for `purpose` here and now; not `shared` means one of its own for each rank."""
+        return self._stream_at(self.step, purpose, shared)
+
+    def _stream_at(self, step: int, purpose: str, shared: bool) -> int:
         return stream_seed(
-            self.seed, self.step, self.tensor, purpose, None if shared else self.comm.rank
+            self.seed, step, self.tensor, purpose, None if shared else self.comm.rank
         )
+
+    def seed_on(self, device: torch.device, purpose: str, shared: bool = True) -> Tensor:
+        """As `stream`, on a device: see `number`."""
+        return self.number(lambda step: self._stream_at(step, purpose, shared), device)
+
+    def number(self, by_step: Callable[[int], int], device: torch.device) -> Tensor:
+        """What `by_step` gives for this step, as 0-D int64 on the device.
+
+        Launches that are recorded and replayed in later steps find those steps' numbers there: what
+        a steady step has that differs by step goes this way, not as an argument of a kernel.
+        """
+        if self.keep_number is not None:
+            return self.keep_number(by_step, device)
+        return _written(by_step(self.step), device)
 
 
 @dataclass(frozen=True, slots=True)

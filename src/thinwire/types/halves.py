@@ -30,6 +30,7 @@ class IndexCodec(Piece):
     id: ClassVar[int]
     lossless: ClassVar[bool] = True  # the very indices come back, in the order they were given
     steady: ClassVar[bool] = False  # a part's size follows from `count` and `rows`; `decode_rows`
+    draws: ClassVar[bool] = True  # what it launches depends on the seed, another in each step
 
     @abstractmethod
     def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
@@ -90,6 +91,7 @@ class ValueCodec(Piece):
     id: ClassVar[int]
     lossless: ClassVar[bool] = False  # the very bits come back
     steady: ClassVar[bool] = False  # a part's size follows from `count`; parts may be rows
+    draws: ClassVar[bool] = True  # what it launches depends on the seed, another in each step
 
     @property
     def joins(self) -> bool:

@@ -5,6 +5,7 @@ found by that name once it is registered: `thinwire.register`.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -35,6 +36,14 @@ class Piece(ABC):  # noqa: B024 - the roles have abstract methods
         if not self.name:
             raise RecipeError(f'{self!r} has no name: give its class one, `name = "…"`')
         return {"name": self.name} | asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    def replays(self, state: State, step: int) -> Hashable | None:
+        """What this piece launches in a steady step depends on, beside sizes; None: on the step.
+
+        Steps in which it is the same are recorded once and replayed. So what is launched must read
+        from `ctx.number` what differs by step, and keep the state in the tensors that it is in.
+        """
+        return None
 
 
 class Sparsifier(Piece):

@@ -17,7 +17,7 @@ from torch.autograd import profiler
 
 from thinwire.kernels.compilations import compilations
 
-ALL_UP_TO, EVERY = 20, 10  # on a device: the first steps of a kind are timed, then one in ten
+ALL_UP_TO, EVERY = 20, 50  # on a device: the first steps of a kind are timed, then one in 50
 MEETING = "exchange"  # the phase of every wait for a peer, whatever it is waited for
 _NOTHING: AbstractContextManager[None] = nullcontext()
 

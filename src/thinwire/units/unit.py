@@ -5,7 +5,7 @@ step, and a checkpoint may be loaded into other units. So a unit can be dissolve
 tensors' states and another be assembled from them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -48,6 +48,8 @@ class Unit:
     keeps_state: bool = True
     whole: bool = False  # whether the last step by this pipeline counts, and for all of its tensors
     bad: Tensor | None = None  # 0-D int32, on a GPU: 1 once a gradient was not finite
+    launched: Hashable | None = None  # by the last step: what a recording would be good for
+    recording: Any = None  # of a step's launches on a GPU: the engine's
     _flat: Tensor | None = None  # kept: a fresh allocation costs three in-place passes
     _before: "Before | None" = field(default=None, repr=False)
     _kept: PipelineState = field(default_factory=dict, repr=False)  # a copy of the state

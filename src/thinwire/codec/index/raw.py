@@ -20,6 +20,7 @@ class RawIndex(IndexCodec):
     id = 1
     name = "raw"
     steady = True
+    draws = False
 
     def encode(self, indices: Tensor, rows: int, ordered: bool) -> Tensor:
         """The indices in the narrowest type that holds every row's."""

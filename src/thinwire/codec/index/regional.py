@@ -26,6 +26,7 @@ class RegionalIndex(AscendingIndex):
     id = 2
     name = "regional"
     steady = True
+    draws = False
     forms: ClassVar[tuple[Form, ...]] = FORMS
 
     def _encode(self, indices: Tensor, rows: int) -> Tensor:

@@ -27,6 +27,7 @@ class HalfValue(ValueCodec):
     half: ClassVar[torch.dtype]
     name: ClassVar[str]
     steady = True
+    draws = False
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """The nearest halves; finite values stay finite."""

@@ -18,6 +18,7 @@ class RawValue(ValueCodec):
     name = "raw"
     lossless = True
     steady = True
+    draws = False
     unbiased: ClassVar[bool] = True
 
     def encode(self, values: Tensor, seed: int) -> Tensor:

@@ -4,7 +4,7 @@ Li and Hoefler, "Near-optimal sparse allreduce for distributed deep learning", P
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, get_args
 
@@ -29,7 +29,16 @@ from thinwire.collective.oktopk.threshold import (
 from thinwire.errors import RecipeError
 from thinwire.kernels.region_reduce import common, region_reduce
 from thinwire.settings import check_choice, check_density, check_integer, check_range
-from thinwire.types import AnyCodec, Codec, Collective, ExchangeContext, Reduced, Selection, Sparse
+from thinwire.types import (
+    AnyCodec,
+    Codec,
+    Collective,
+    ExchangeContext,
+    Reduced,
+    Selection,
+    Sparse,
+    State,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +140,9 @@ class OkTopK(Collective):
 
     def is_steady(self, codec: AnyCodec) -> bool:
         return isinstance(codec, Codec) and codec.is_steady
+
+    def replays(self, state: State, step: int) -> Hashable | None:
+        return ()
 
     def refuse(self, codec: AnyCodec) -> None:
         """Shares are planned by counts, so that every index must arrive and no other one may."""

@@ -28,7 +28,8 @@ def exchange_steadily(s: Sparse, codec: Codec, wanted: int, ctx: ExchangeContext
     comm, numel = ctx.comm, s.numel
     room = region_room(s.count, comm.size)
     with ctx.phase("encode"):
-        rows, values = deal(s.indices, s.values, comm.size, room, ctx.stream("owner"))
+        seed = ctx.seed_on(s.values.device, "owner")
+        rows, values = deal(s.indices, s.values, comm.size, room, seed)
         wires = codec.encode_rows(rows, values, numel, ctx)
     with ctx.phase("exchange"):
         arrived = comm.all_to_all_equal(wires)

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from thinwire.kernels import implementation
 from thinwire.kernels.deal import reference
+from thinwire.rng import Seed
 
 
 def deal(
-    indices: Tensor, values: Tensor, owners: int, room: int, seed: int
+    indices: Tensor, values: Tensor, owners: int, room: int, seed: Seed
 ) -> tuple[Tensor, Tensor]:
     """Row r has the elements whose index `rng.hash_to_range` gives to r, in their order.
 

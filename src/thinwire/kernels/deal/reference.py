@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from thinwire.rng import hash_to_range
+from thinwire.rng import Seed, hash_to_range
 from thinwire.types import PADDING
 
 
 def deal(
-    indices: Tensor, values: Tensor, owners: int, room: int, seed: int
+    indices: Tensor, values: Tensor, owners: int, room: int, seed: Seed
 ) -> tuple[Tensor, Tensor]:
     owner = torch.where(indices == PADDING, owners, hash_to_range(indices, owners, seed))
     owner, order = owner.sort(stable=True)

@@ -7,7 +7,8 @@ import triton.language as tl
 from torch import Tensor
 
 from thinwire.kernels._lists import sum_before
-from thinwire.kernels._triton import hash_to_range, mix_offset
+from thinwire.kernels._triton import hash_to_range
+from thinwire.rng import Seed, offset_on
 from thinwire.types import PADDING
 
 PIECE = 1024  # elements that a program looks at, for one owner
@@ -20,10 +21,11 @@ def _owned(indices, i, count, owners, offset):
     """The indices at `i`, and which of them are of this program's owner."""
     index = tl.load(indices + i, mask=i < count, other=_PADDING)
     owner = tl.program_id(1).to(tl.int64)
-    return index, (index != _PADDING) & (hash_to_range(index, owners, offset) == owner)
+    owned = hash_to_range(index, owners, tl.load(offset)) == owner
+    return index, (index != _PADDING) & owned
 
 
-@triton.jit(do_not_specialize=["count", "owners", "offset"])
+@triton.jit(do_not_specialize=["count", "owners"])
 def _tally(indices, tallies, count, owners, offset, PIECE: tl.constexpr):
     piece = tl.program_id(0)
     i = piece.to(tl.int64) * PIECE + tl.arange(0, PIECE)
@@ -31,7 +33,7 @@ def _tally(indices, tallies, count, owners, offset, PIECE: tl.constexpr):
     tl.store(tallies + tl.program_id(1) * tl.num_programs(0) + piece, tl.sum(owned.to(tl.int32)))
 
 
-@triton.jit(do_not_specialize=["count", "owners", "room", "offset"])
+@triton.jit(do_not_specialize=["count", "owners", "room"])
 def _place(
     indices, values, tallies, rows, dealt, count, owners, room, offset, PIECE: tl.constexpr
 ):  # fmt: skip
@@ -55,14 +57,14 @@ def _place(
 
 
 def deal(
-    indices: Tensor, values: Tensor, owners: int, room: int, seed: int
+    indices: Tensor, values: Tensor, owners: int, room: int, seed: Seed
 ) -> tuple[Tensor, Tensor]:
     device, count = indices.device, indices.numel()
     rows = torch.empty(owners, room, dtype=torch.int64, device=device)
     dealt = torch.empty(owners, room, dtype=values.dtype, device=device)
     grid = (max(1, triton.cdiv(count, PIECE)), owners)
     tallies = torch.empty(grid[0] * owners, dtype=torch.int32, device=device)
-    asked = (count, owners, mix_offset(seed))
+    asked = (count, owners, offset_on(device, seed))
     _tally[grid](indices, tallies, *asked, PIECE, num_warps=WARPS)
     _place[grid](
         indices, values, tallies, rows, dealt, count, owners, room, asked[2], PIECE,

@@ -11,12 +11,13 @@ from thinwire.kernels import implementation
 from thinwire.kernels.addend import Addend, check
 from thinwire.kernels.compact.found import Found
 from thinwire.kernels.hash_select import reference
+from thinwire.rng import Seed
 
 MOST_SLOTS = 2**31 - 1  # so that a 31-bit hash times the slots is still an int64
 
 
 def hash_select(
-    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+    x: Tensor, threshold: Tensor, slots: int, seed: Seed, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
     """For each slot the index (int64) of the element that won it, -1 where it is empty, and its
     value, 0 where it is empty. First adds `addend`, in the same pass.
@@ -31,7 +32,7 @@ def hash_select(
 
 
 def hash_slots(
-    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+    x: Tensor, threshold: Tensor, slots: int, seed: Seed, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
     """As `hash_select`, with `PADDING` for the index of an empty slot: the slots as they are."""
     _check(x, threshold, slots, addend)
@@ -40,7 +41,7 @@ def hash_slots(
 
 
 def hash_list(
-    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+    x: Tensor, threshold: Tensor, slots: int, seed: Seed, addend: Addend | None = None
 ) -> Found:
     """The winners of the slots in ascending order, with their values; see `hash_select`.
 

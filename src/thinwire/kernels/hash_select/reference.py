@@ -6,12 +6,12 @@ from torch import Tensor
 from thinwire.kernels.addend import Addend
 from thinwire.kernels.compact.found import Found
 from thinwire.kernels.compact.reference import passing
-from thinwire.rng import hash_to_range
+from thinwire.rng import Seed, hash_to_range
 from thinwire.types import PADDING
 
 
 def hash_select(
-    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+    x: Tensor, threshold: Tensor, slots: int, seed: Seed, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
     if addend:
         addend.add_to(x)
@@ -25,14 +25,14 @@ def hash_select(
 
 
 def hash_slots(
-    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+    x: Tensor, threshold: Tensor, slots: int, seed: Seed, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
     winners, values = hash_select(x, threshold, slots, seed, addend)
     return winners.masked_fill_(winners < 0, PADDING), values
 
 
 def hash_list(
-    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+    x: Tensor, threshold: Tensor, slots: int, seed: Seed, addend: Addend | None = None
 ) -> Found:
     return listed(*hash_select(x, threshold, slots, seed, addend))
 

@@ -15,7 +15,6 @@ from thinwire.kernels._triton import (
     hash_to_range,
     lowest,
     marks,
-    mix_offset,
     ones,
     summands,
     tiling,
@@ -24,6 +23,7 @@ from thinwire.kernels.addend import Addend
 from thinwire.kernels.compact.found import Found
 from thinwire.kernels.compact.triton import WARPS as LIST_WARPS
 from thinwire.kernels.compact.triton import list_marked
+from thinwire.rng import Seed, offset_on
 from thinwire.types import PADDING
 
 WARPS = 4
@@ -31,16 +31,17 @@ BLOCK = 256  # slots a program
 _PADDING = tl.constexpr(PADDING)
 
 
-@triton.jit(do_not_specialize=["slots", "offset", "numel"])
+@triton.jit(do_not_specialize=["slots", "numel"])
 def _claim(
     x, grad, velocity, factor, bad, threshold, winners, slots, offset, numel, ROWS: tl.constexpr
 ):
     """Every survivor of this tile writes its index to its slot, if none larger is there."""
     word = marks(accumulated_tile(x, grad, velocity, factor, bad, numel, ROWS), threshold)
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    mixed_with = tl.load(offset)
     for _ in range(tl.max(ones(word))):
         index = row * ROW + lowest(word)
-        slot = hash_to_range(index, slots, offset)
+        slot = hash_to_range(index, slots, mixed_with)
         tl.atomic_max(winners + slot, index, mask=word != 0, sem="relaxed")
         word &= word - 1
 
@@ -85,13 +86,13 @@ def _pad(indices, values, count, slots, BLOCK: tl.constexpr):
 
 
 def hash_select(
-    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+    x: Tensor, threshold: Tensor, slots: int, seed: Seed, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
     return _fetched(x, _winners(x, threshold, slots, seed, addend), empty=-1)
 
 
 def hash_slots(
-    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+    x: Tensor, threshold: Tensor, slots: int, seed: Seed, addend: Addend | None = None
 ) -> tuple[Tensor, Tensor]:
     return _fetched(x, _winners(x, threshold, slots, seed, addend), empty=PADDING)
 
@@ -105,7 +106,7 @@ def _fetched(x: Tensor, winners: Tensor, empty: int) -> tuple[Tensor, Tensor]:
 
 
 def hash_list(
-    x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None = None
+    x: Tensor, threshold: Tensor, slots: int, seed: Seed, addend: Addend | None = None
 ) -> Found:
     """Winners leave marks as in a compaction, whose second half lists them: nothing is sorted."""
     winners = _winners(x, threshold, slots, seed, addend)
@@ -119,11 +120,12 @@ def hash_list(
     return found
 
 
-def _winners(x: Tensor, threshold: Tensor, slots: int, seed: int, addend: Addend | None) -> Tensor:
+def _winners(x: Tensor, threshold: Tensor, slots: int, seed: Seed, addend: Addend | None) -> Tensor:
     winners = torch.full((slots,), -1, dtype=torch.int64, device=x.device)
     tiles, rows = tiling(x, WARPS)
+    offset = offset_on(x.device, seed)
     _claim[(tiles,)](
-        x, *summands(x, addend), threshold, winners, slots, mix_offset(seed), x.numel(), rows,
+        x, *summands(x, addend), threshold, winners, slots, offset, x.numel(), rows,
         num_warps=WARPS, enable_fp_fusion=False,
     )  # fmt: skip
     if addend:

@@ -1,0 +1,203 @@
+"""A unit's step on a GPU, recorded once: from then on the host launches a few graphs, where it had
+to launch a hundred kernels.
+
+A selection is a chain of short kernels, and launching one takes the host longer than the device
+needs for it: with GPT-2 in 14 units the host had work for 50 ms, of which the backward pass hid
+30. Between the exchanges of a step nothing depends on the host, so what is launched there is
+recorded as a CUDA graph. The exchanges themselves are not: NCCL is called as always.
+"""
+
+import warnings
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from thinwire.errors import exchange_named
+from thinwire.types import Communicator, Selection, Sparse, StepContext
+from thinwire.units.unit import Unit
+
+Number = tuple[Tensor, Callable[[int], int]]
+Told = tuple[Tensor, Callable[[int], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a step launches: graphs, and between them calls that exchange.
+
+    `key`: what it was recorded for. `numbers` are written before, for the step that it is. `told`
+    are on their way to the host afterwards. `selection` is of the right size, without memory.
+    """
+
+    key: Hashable
+    parts: tuple[Callable[[], object], ...]
+    numbers: tuple[Number, ...]
+    told: tuple[Told, ...]
+    selection: Selection
+
+    def replay(self, step: int) -> None:
+        """Launch all of it, on the caller's stream."""
+        for number, by_step in self.numbers:
+            number.fill_(by_step(step))
+        for part in self.parts:
+            part()
+
+
+class Recordings:
+    """The recordings of a synchroniser's units. `context` makes that of a unit's next step.
+
+    A step is recorded when it is over, and the backward pass too: a recording runs nothing and
+    sends nothing, so the ranks need not meet for it. All graphs share the memory of what they need
+    only in between: they run one after the other.
+    """
+
+    def __init__(self, context: Callable[[Unit], StepContext]) -> None:
+        self._context = context
+        self._due: list[tuple[Unit, Tensor]] = []
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._pools: dict[torch.device, Any] = {}
+        self._refused = False
+
+    def replay(self, unit: Unit, flat: Tensor) -> Recording | None:
+        """Replay the unit's step on this gradient, if one like it was recorded.
+
+        If not, and the step before was like this one, the next is recorded by `record`.
+        """
+        key = None if self._refused else _key(unit, flat)
+        if key is None:
+            return None
+        recording: Recording | None = unit.recording
+        if recording is not None and recording.key == key:
+            with exchange_named(type(unit.pipeline.collective).__name__, unit.spec.name, unit.step):
+                recording.replay(unit.step)
+            return recording
+        unit.recording = None
+        if unit.launched == key:
+            self._due.append((unit, flat))
+        unit.launched = key
+        return None
+
+    def record(self) -> None:
+        """Record the next steps of units whose last ones were alike."""
+        due, self._due = self._due, []
+        for unit, flat in due:
+            if _key(unit, flat) == unit.launched and not self._refused:
+                try:
+                    unit.recording = self._recorded(unit, flat)
+                except RuntimeError as error:  # nothing has run: all goes on as before
+                    self._refused = True
+                    warnings.warn(
+                        f"steps of {unit.spec.name} cannot be recorded: {error}", stacklevel=2
+                    )
+
+    def forget(self) -> None:
+        """The step broke off."""
+        self._due = []
+
+    def _recorded(self, unit: Unit, flat: Tensor) -> Recording:
+        device, key = unit.spec.device, _key(unit, flat)
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)
+            self._pools[device] = torch.cuda.graph_pool_handle()
+        ctx = self._context(unit)
+        recorder = Recorder(ctx.comm, self._pools[device])
+        ctx = recorder.takes_part(ctx)
+        with torch.cuda.device(device), torch.cuda.stream(self._streams[device]), recorder:
+            prepared = unit.pipeline.prepare(flat, unit.state, ctx)
+            unit.pipeline.complete(prepared, flat, unit.state, ctx)
+        assert _key(unit, flat) == key, f"{unit.pipeline!r} keeps its state elsewhere after a step"
+        return recorder.recording(key, _without_memory(prepared.selection))
+
+
+class Recorder:
+    """Stands in for the communicator: each exchange ends one graph and begins the next."""
+
+    def __init__(self, comm: Communicator, pool: Any) -> None:
+        self.rank, self.size = comm.rank, comm.size
+        self._comm, self._pool = comm, pool
+        self._parts: list[Callable[[], object]] = []
+        self._numbers: list[Number] = []
+        self._told: list[Told] = []
+
+    def takes_part(self, ctx: StepContext) -> StepContext:
+        """The context of a step that is recorded: nothing of it is timed."""
+        return replace(
+            ctx,
+            comm=cast(Communicator, self),
+            later=self._later,
+            keep_number=self._keep_number,
+            phase=_untimed,
+        )
+
+    def recording(self, key: Hashable, selection: Selection) -> Recording:
+        """What was recorded."""
+        return Recording(
+            key, tuple(self._parts), tuple(self._numbers), tuple(self._told), selection
+        )
+
+    def __enter__(self) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        # Other threads, those of the backward pass among them, may do what they like meanwhile.
+        self._graph.capture_begin(self._pool, capture_error_mode="thread_local")
+
+    def __exit__(self, *error: object) -> None:
+        self._graph.capture_end()
+        self._parts.append(self._graph.replay)
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        self._exchange(partial(self._comm.all_reduce, tensor))
+        return tensor
+
+    def all_gather_equal(self, tensor: Tensor) -> Tensor:
+        if self.size == 1:
+            return self._comm.all_gather_equal(tensor)
+        rows = tensor.new_empty(self.size, tensor.numel())
+        self._exchange(partial(self._comm.all_gather_equal, tensor, rows))
+        return rows
+
+    def all_to_all_equal(self, rows: Tensor) -> Tensor:
+        if self.size == 1:
+            return rows
+        arrived = torch.empty_like(rows)
+        self._exchange(partial(self._comm.all_to_all_equal, rows, arrived))
+        return arrived
+
+    def _exchange(self, call: Callable[[], Tensor]) -> None:
+        self.__exit__()
+        self._parts.append(call)
+        self.__enter__()
+
+    def _later(self, number: Tensor, then: Callable[[int], None]) -> None:
+        self._told.append((number.view(1).to(torch.int64), then))
+
+    def _keep_number(self, by_step: Callable[[int], int], device: torch.device) -> Tensor:
+        number = torch.empty((), dtype=torch.int64, device=device)
+        self._numbers.append((number, by_step))
+        return number
+
+
+def _untimed(phase: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _key(unit: Unit, flat: Tensor) -> Hashable | None:
+    """What a recording is good for: one pipeline, and where gradient and state lie."""
+    launches = unit.pipeline.replays(unit.state, unit.step)
+    if launches is None:
+        return None
+    state = (
+        (id(own), *((key, value.data_ptr()) for key, value in own.items() if value.is_cuda))
+        for own in unit.state.values()
+    )
+    return unit.pipeline, launches, flat.data_ptr(), *state
+
+
+def _without_memory(selection: Selection) -> Selection:
+    if not isinstance(selection, Sparse):
+        return selection.to("meta")
+    indices, values = selection.indices.to("meta"), selection.values.to("meta")
+    return replace(selection, indices=indices, values=values)
