@@ -7,34 +7,38 @@ needs for it: with GPT-2 in 14 units the host had work for 50 ms, of which the b
 recorded as a CUDA graph. The exchanges themselves are not: NCCL is called as always.
 """
 
+import gc
 import warnings
-from collections.abc import Callable, Hashable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd import profiler
 
 from thinwire.errors import exchange_named
 from thinwire.types import Communicator, Selection, Sparse, StepContext
 from thinwire.units.unit import Unit
 
+Part = tuple[str, Callable[[], object]]
 Number = tuple[Tensor, Callable[[int], int]]
 Told = tuple[Tensor, Callable[[int], None]]
+MOST = 32  # numbers of a step that it is told, or that are told of it
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
     """What a step launches: graphs, and between them calls that exchange.
 
-    `key`: what it was recorded for. `numbers` are written before, for the step that it is. `told`
+    `key`: what it was recorded for. `parts` are named by the phase that they begin with. `numbers` are written before, for the step that it is. `told`
     are on their way to the host afterwards. `selection` is of the right size, without memory.
     """
 
     key: Hashable
-    parts: tuple[Callable[[], object], ...]
+    parts: tuple[Part, ...]
     numbers: tuple[Number, ...]
     told: tuple[Told, ...]
     selection: Selection
@@ -43,8 +47,9 @@ class Recording:
         """Launch all of it, on the caller's stream."""
         for number, by_step in self.numbers:
             number.fill_(by_step(step))
-        for part in self.parts:
-            part()
+        for phase, part in self.parts:
+            with _shown(phase):
+                part()
 
 
 class Recordings:
@@ -104,9 +109,11 @@ class Recordings:
             self._streams[device] = torch.cuda.Stream(device)
             self._pools[device] = torch.cuda.graph_pool_handle()
         ctx = self._context(unit)
-        recorder = Recorder(ctx.comm, self._pools[device])
+        recorder = Recorder(ctx.comm, self._pools[device], device)
         ctx = recorder.takes_part(ctx)
-        with torch.cuda.device(device), torch.cuda.stream(self._streams[device]), recorder:
+        # A graph that is dropped may not come to its end while another is recorded.
+        stream = self._streams[device]
+        with _no_collection(), torch.cuda.device(device), torch.cuda.stream(stream), recorder:
             prepared = unit.pipeline.prepare(flat, unit.state, ctx)
             unit.pipeline.complete(prepared, flat, unit.state, ctx)
         assert _key(unit, flat) == key, f"{unit.pipeline!r} keeps its state elsewhere after a step"
@@ -116,10 +123,13 @@ class Recordings:
 class Recorder:
     """Stands in for the communicator: each exchange ends one graph and begins the next."""
 
-    def __init__(self, comm: Communicator, pool: Any) -> None:
+    def __init__(self, comm: Communicator, pool: Any, device: torch.device) -> None:
         self.rank, self.size = comm.rank, comm.size
         self._comm, self._pool = comm, pool
-        self._parts: list[Callable[[], object]] = []
+        self._parts: list[Part] = []
+        self._phase: str | None = None  # that the graph began with
+        # Not in the graphs' memory, which others use before and after.
+        self._room: list[Tensor] = list(torch.empty(MOST, dtype=torch.int64, device=device))
         self._numbers: list[Number] = []
         self._told: list[Told] = []
 
@@ -130,7 +140,7 @@ class Recorder:
             comm=cast(Communicator, self),
             later=self._later,
             keep_number=self._keep_number,
-            phase=_untimed,
+            phase=self._begins,
         )
 
     def recording(self, key: Hashable, selection: Selection) -> Recording:
@@ -146,7 +156,8 @@ class Recorder:
 
     def __exit__(self, *error: object) -> None:
         self._graph.capture_end()
-        self._parts.append(self._graph.replay)
+        self._parts.append((self._phase or "other", self._graph.replay))
+        self._phase = None
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         self._exchange(partial(self._comm.all_reduce, tensor))
@@ -168,20 +179,38 @@ class Recorder:
 
     def _exchange(self, call: Callable[[], Tensor]) -> None:
         self.__exit__()
-        self._parts.append(call)
+        self._parts.append(("exchange", call))
         self.__enter__()
 
+    def _begins(self, phase: str) -> AbstractContextManager[None]:
+        self._phase = self._phase or phase
+        return nullcontext()
+
     def _later(self, number: Tensor, then: Callable[[int], None]) -> None:
-        self._told.append((number.view(1).to(torch.int64), then))
+        self._told.append((self._room.pop().copy_(number.view(())), then))
 
     def _keep_number(self, by_step: Callable[[int], int], device: torch.device) -> Tensor:
-        number = torch.empty((), dtype=torch.int64, device=device)
+        number = self._room.pop()
         self._numbers.append((number, by_step))
         return number
 
 
-def _untimed(phase: str) -> AbstractContextManager[None]:
-    return nullcontext()
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Objects that hold each other live on for now."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _shown(phase: str) -> AbstractContextManager[object]:
+    """To PyTorch's profiler, where there is one."""
+    shows = profiler._is_profiler_enabled
+    return profiler.record_function(f"thinwire::{phase}") if shows else nullcontext()
 
 
 def _key(unit: Unit, flat: Tensor) -> Hashable | None:
