@@ -18,7 +18,7 @@ RECIPES = (
     "union(0.01)",
     "union(0.01, dtype='bf16', unit='bucket')",
 )
-STEPS = 30
+STEPS = 40
 ON_A_GPU = pytest.mark.skipif(ON_CPU, reason="nothing is recorded on a CPU")
 
 
@@ -28,7 +28,7 @@ def test_replayed_steps_bring_the_same_bits(gpu, size, recipe):
     """Also behind a step that was taken back, for NaN on one rank, and behind a load."""
     for launched, replayed, replays in gpu.run(recording.both_ways, size, recipe, STEPS, DEVICE):
         assert replayed == launched
-        assert replays >= STEPS // 2
+        assert replays >= STEPS // 3  # dragonn samples a threshold in many of the first steps
 
 
 @pytest.mark.parametrize("recipe", ["int4", "powersgd(4)", "topk(0.01, codec='rice+bf16')"])

@@ -33,8 +33,9 @@ MOST = 32  # numbers of a step that it is told, or that are told of it
 class Recording:
     """What a step launches: graphs, and between them calls that exchange.
 
-    `key`: what it was recorded for. `parts` are named by the phase that they begin with. `numbers` are written before, for the step that it is. `told`
-    are on their way to the host afterwards. `selection` is of the right size, without memory.
+    `key`: what it was recorded for. `parts` are named by the phase that they begin with. `numbers`
+    are written before, for the step that it is; `told` are on their way to the host afterwards.
+    `selection` is of the right size, without memory.
     """
 
     key: Hashable
