@@ -107,7 +107,9 @@ def take_part(
     local steps, as `sparseloco@15`, DDP must not exchange anything.
     """
     if rounds := rounds_of(recipe):
-        handle = tw.outer(ddp, optimizer, rounds.recipe, every=rounds.every, seed=seed)
+        handle = tw.outer(
+            ddp, optimizer, rounds.recipe, every=rounds.every, outer=rounds.outer, seed=seed
+        )
         return handle, optimizer
     if recipe not in DDP_PEERS:
         pipeline = tw.recipe(recipe.removeprefix(JOINED), **arguments)

@@ -1,27 +1,49 @@
-"""`sparseloco@15`: local steps, by a set-up's name or a recipe, and how many make a round."""
+"""`sparseloco@15`: local steps, by a set-up's name or a recipe, and how many make a round.
 
+`sparseloco@15/0.7/0.6` has Nesterov's outer steps of this learning rate and momentum instead of the
+set-up's own.
+"""
+
+import re
 from dataclasses import dataclass
+from functools import partial
+
+import torch
 
 from thinwire.errors import ThinwireError
-from thinwire.frontends.local.setups import setup
+from thinwire.frontends.local.setups import OuterFactory, setup
 
 AT = "@"
+_NUMBER = r"\d+(?:\.\d+)?"
+_ROUND = re.compile(rf"(\d+)(?:/({_NUMBER})/({_NUMBER}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """What `thinwire.outer` is given."""
+    """What `thinwire.outer` is given; without `outer` the set-up has its own."""
 
     recipe: str
     every: int
+    outer: OuterFactory | None = None
 
 
 def rounds_of(name: str) -> Rounds | None:
     """None where a recipe exchanges at every step."""
-    recipe, at, every = name.rpartition(AT)
+    recipe, at, after = name.rpartition(AT)
     if not at:
         return None
-    if not every.isdigit():
-        raise ThinwireError(f"{name!r}: after {AT} comes the number of local steps, as diloco@30")
-    setup(recipe, every=int(every))  # refuses what cannot be
-    return Rounds(recipe, int(every))
+    found = _ROUND.fullmatch(after)
+    if not found:
+        raise ThinwireError(
+            f"{name!r}: after {AT} comes the number of local steps, as diloco@30, and maybe the "
+            "outer learning rate and momentum, as diloco@30/0.7/0.9"
+        )
+    every, rate, momentum = found.groups()
+    outer = None if rate is None else _outer(float(rate), float(momentum))
+    setup(recipe, every=int(every), outer=outer)  # refuses what cannot be
+    return Rounds(recipe, int(every), outer)
+
+
+def _outer(rate: float, momentum: float) -> OuterFactory:
+    # SGD refuses nesterov=True without a momentum.
+    return partial(torch.optim.SGD, lr=rate, momentum=momentum, nesterov=momentum > 0)
