@@ -17,6 +17,7 @@ from thinwire.settings import target_count
 from thinwire.sparsify import BlockTopK, Everything, HashedSlots, PartitionTopK
 
 CUDA = torch.device("cuda")
+HEARD = 2.8e-3  # from the last kernel of an exchange to the optimiser's first (GPT-2, one trace)
 ALIKE = 0.25  # of a selection that all ranks share: Ok-Topk, section 5.2, has 0.13 and 0.36
 
 
@@ -93,7 +94,8 @@ def predict(
         wire = max(0.0, 1 + sign * network.spread)
         device = 1 if costs is None else max(0.0, 1 + sign * costs.spread)
         turns = [cost.scaled(device, wire) for cost in paid]
-        return step_seconds(turns, compute, several_at_once(recipe, network), overlap), paid
+        seconds = step_seconds(turns, compute, several_at_once(recipe, network), overlap)
+        return seconds + _heard(recipe, network), paid
 
     seconds, paid = step(alike, 0)
     (low, _), (high, _) = step(1.0, -1), step(0.0, +1)
@@ -119,12 +121,18 @@ def expected_seconds(
             by_kind[key] = unit_cost(recipe, unit, workers, network, costs)
         paid.append(replace(by_kind[key], unit=unit))
     turns = [*paid, _agreement(workers, network)]
-    return step_seconds(turns, compute, several_at_once(recipe, network), overlap)
+    seconds = step_seconds(turns, compute, several_at_once(recipe, network), overlap)
+    return seconds + _heard(recipe, network)
 
 
 def several_at_once(recipe: Pipeline, network: Network) -> bool:
     """Whether units are queued on devices and all under way together, and no size is asked for."""
     return network.backend == "nccl" and recipe.is_steady(CUDA)
+
+
+def _heard(recipe: Pipeline, network: Network) -> float:
+    """Devices go on by themselves after plain sums; of all else the host must hear how it ended."""
+    return 0.0 if recipe.is_plain_sum or network.backend != "nccl" else HEARD
 
 
 def _agreement(workers: int, network: Network) -> UnitCost:

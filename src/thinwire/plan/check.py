@@ -72,7 +72,7 @@ def compare(rows: Iterable[Row], calibrations: Sequence[Calibration]) -> list[Ro
         else:
             assert reference is not None
             network = shown_by_dense(reference, alone, row["model"], place.workers, row["device"])
-        speed = next((c.speed for c in calibrations if c.speed is not None), H200)
+        speed = next((c.speed for c in calibrations if c.speed is not None), shared(place.workers))
         predicted = _step(pipeline, row["model"], place.workers, network, speed, alone)
         compared.append(_compared(row, alone, predicted))
     return compared
@@ -106,9 +106,14 @@ def shown_by_dense(
         return Network(link, link, backend="nccl" if device == "cuda" else "gloo")
 
     def step(beta: float) -> float:
-        return _step(recipe("dense"), model, workers, network(beta), H200, compute)
+        return _step(recipe("dense"), model, workers, network(beta), shared(workers), compute)
 
     return network(_inverse(step, seconds, high=1e-6))
+
+
+def shared(ranks: int) -> Speed:
+    """Of a card that the ranks of a bench share: each has its part of the bandwidth."""
+    return replace(H200, read=ranks * H200.read, entry=ranks * H200.entry)
 
 
 def _inverse(growing: Callable[[float], float], value: float, high: float) -> float:
