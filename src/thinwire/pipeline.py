@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from thinwire.codec import CountSketch, Pair
+from thinwire.codec import CountSketch, Joint, Pair
 from thinwire.collective import AllGather, Dense
 from thinwire.collective._run import in_16_bits, mean_of, mean_of_gradients, run_exchange
 from thinwire.collective.oktopk.xi import xi
@@ -124,8 +124,9 @@ class Pipeline:
     @property
     def joins(self) -> bool:
         """Whether tensors that are selected from apart, and small ones, may share a payload."""
-        codec_joins = self.codec is None or (isinstance(self.codec, Codec) and self.codec.joins)
-        return self.sparsifier.joins and self.collective.joins and codec_joins
+        alike = self.codec is None or (isinstance(self.codec, Codec) and self.codec.joins)
+        apart = self.unit == "tensor" and Joint.takes(self.codec)
+        return self.sparsifier.joins and self.collective.joins and (alike or apart)
 
     def is_steady(self, device: torch.device) -> bool:
         """Whether a step on this device goes from gradient to update without asking the host."""
@@ -235,19 +236,21 @@ class Pipeline:
         """
         gradients = gradients or ctx.comm.size
         watched = (prepared.x.clone(), grad.clone()) if self._watches(ctx) else None
+        sends_source = self.collective.sends_selection and not self.sparsifier.scales
         exchange = ExchangeContext.of(
             ctx,
             out=grad if _holds_update(grad) else None,
             cleared=prepared.cleared,
             memory=state["collective"],
-            source=prepared.x if self._sends_source else None,
+            source=prepared.x if sends_source else None,
             selected_density=self.sparsifier.density,
             gradients=gradients,
             settles=not isinstance(self.feedback, NoFeedback),
             in_place=self.feedback.settles_in_place,
             lazy=prepared.lazy,
         )
-        reduced = run_exchange(self.collective, prepared.selection, self.codec, exchange)
+        codec = Joint.around(self.codec, ctx.layout) if self.joins else self.codec
+        reduced = run_exchange(self.collective, prepared.selection, codec, exchange)
         if watched is not None:
             k = exchange.pruned_count(grad.numel(), self.collective.density)
             measured = xi(*watched, reduced.total, k, ctx.comm)
@@ -292,10 +295,6 @@ class Pipeline:
     @property
     def _sends_all(self) -> bool:
         return isinstance(self.sparsifier, Everything)
-
-    @property
-    def _sends_source(self) -> bool:
-        return self.collective.sends_selection and not self.sparsifier.scales
 
     def _hands_over(self, ctx: StepContext) -> bool:
         """Whether the collective adds up itself what feedback hands out, all of which travels."""

@@ -5,41 +5,26 @@ Covers codec/container.py.
 
 import struct
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from support.codec.cases import PAIRS, VALUES, context, random_sparse, random_values
+from support.codec.damage import LargestResult, as_wire, resealed
 from thinwire.codec import Pair
 from thinwire.codec.container import HEADER_BYTES, Header, address_of, pack, unpack
 from thinwire.codec.index import RawIndex
 from thinwire.codec.value import RawValue
 from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError, WireFormatError
-from thinwire.kernels.checksum import checksum
 from thinwire.types import PADDING, Sparse, ValueCodec
-
-
-def as_wire(data: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0).byte()
 
 
 def small(pair: Pair) -> Tensor:
     return pair.encode(random_sparse(40, 11, seed=5), context())
-
-
-def resealed(data: bytes) -> Tensor:
-    """The same bytes with a checksum that fits them: a lie instead of an accident."""
-    wire = as_wire(data)
-    words = wire.view(torch.int64)
-    field = 6
-    words[field] = checksum(words[:field]) + checksum(words[field + 1 :], first=field + 1)
-    return wire
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -236,20 +221,6 @@ def test_dense_headers_cannot_ask_for_memory(name: str, numel: int) -> None:
     wire = pack(header, address_of("t", 0), message.index_part, message.value_part)
     with pytest.raises(WireFormatError):
         pair.decode(wire, context())
-
-
-class LargestResult(TorchDispatchMode):
-    """Watches how many elements the largest tensor has that any operation returns."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.numel = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, Tensor):
-            self.numel = max(self.numel, out.numel())
-        return out
 
 
 def test_qsgd_bucket_cannot_ask_for_memory() -> None:

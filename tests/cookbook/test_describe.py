@@ -1,15 +1,17 @@
 """What a file of payloads holds, sound and broken."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from support.codec.cases import context, random_sparse, random_values
-from thinwire.codec import Pair
+from thinwire.codec import Joint, Pair
 from thinwire.codec.container import Address, Header, pack
 from thinwire.codec.index import BloomIndex, RiceIndex
 from thinwire.codec.value import QsgdValue
 from thinwire.cookbook.describe import describe_all
-from thinwire.types import Sparse
+from thinwire.types import Layout, Sparse
 
 
 @pytest.fixture
@@ -50,6 +52,23 @@ def test_a_broken_one_is_told_by_offset_and_the_rest_is_read(wires: list[bytes])
     assert "checksum" in rows[1]["reason"]
     assert rows[2]["bytes"] == len(nonsense)
     assert "length" in rows[4]["reason"]
+
+
+def test_a_payload_of_several_tensors() -> None:
+    layout = Layout(("w", "bias", "v"), (300, 8, 700), (False, True, False), each=True)
+    ctx = replace(context(), layout=layout)
+    dense = Joint(Pair(value=QsgdValue())).encode(random_values(1008, torch.float32, 1), ctx)
+    indices = torch.cat((torch.arange(0, 300, 30), torch.arange(300, 308), torch.arange(400, 450)))
+    some = Sparse(indices, random_values(68, torch.float32, 2), 1008)
+    sparse = Joint(Pair(BloomIndex("p2", 0.01))).encode(some, ctx)
+    rows = list(describe_all(bytearray(dense.numpy().tobytes() + sparse.numpy().tobytes())))
+    assert [row["ok"] for row in rows] == [True, True]
+    assert [row["kind"] for row in rows] == ["joint dense", "joint sparse"]
+    assert [(row["numel"], row["first"], row["settings"]) for row in rows] == [(1008, [], None)] * 2
+    assert rows[0]["index_bytes"] == 0 < rows[1]["index_bytes"]
+    for row in rows:
+        sizes = 64 + 2 * 24 + row["index_bytes"] + row["value_bytes"]
+        assert sizes == row["bytes"]
 
 
 def test_unknown_codec() -> None:

@@ -97,7 +97,8 @@ def test_a_step_without_overlap_is_the_sum_of_its_parts():
 MANY = {f"{i}.{kind}": shape for i in range(8) for kind, shape in (("w", (40, 50)), ("b", (40,)))}
 
 
-EXACT = ("dense", "topk", "gtopk", "qsgd(4)", "topk-dsa", "clt-k", "micro", "spardl", "zen")
+EXACT = ("dense", "topk", "gtopk", "qsgd(4)", "topk-dsa", "clt-k", "micro", "spardl", "zen",
+         "signsgd", "terngrad", "sketchml", "skcompress", "deepreduce")  # fmt: skip
 TOLERANCES = dict.fromkeys(EXACT, 0.03) | {"union": 0.1, "omnireduce": 0.1}  # of a few blocks
 
 

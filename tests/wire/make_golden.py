@@ -7,19 +7,27 @@ version must change too. Existing files are therefore kept unless they are delet
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 import torch
 
-from thinwire.codec import Pair
+from thinwire.codec import Joint, Pair
 from thinwire.codec.container import VERSION, address_of, pack, unpack
 from thinwire.codec.index.bloom import POLICIES, BloomIndex
 from thinwire.codec.value import Centroid2Value, ChunkedValue, Fp8Value, QsgdValue
 from thinwire.cookbook.registry import pieces
-from thinwire.types import Communicator, ExchangeContext, IndexCodec, Selection, Sparse, ValueCodec
+from thinwire.types import (
+    Communicator,
+    ExchangeContext,
+    IndexCodec,
+    Layout,
+    Selection,
+    Sparse,
+    ValueCodec,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -78,6 +86,20 @@ BLOOM = (torch.arange(40) * 97 + 13, 4000, 0.01)  # indices, rows, FPR
 
 NAMES = [(codec, form) for codec in CODECS for form in SELECTIONS]
 
+# Five tensors in one wire: two that travel whole, one of them without elements, and three others.
+JOINT_LAYOUT = Layout(
+    ("a", "b", "nothing", "c", "d"), (5, 3, 0, 20, 11), (False, True, True, False, False), each=True
+)
+JOINT_CONTEXT = replace(CONTEXT, tensor="a+4", layout=JOINT_LAYOUT)
+JOINT_DENSE = torch.cat((RAMP, -2 * RAMP, RAMP))
+_CHOSEN = torch.tensor([1, 5, 6, 7, 10, 19, 20, 27, 30, 33, 38])  # 5 to 7: let past
+JOINT_SPARSE = Sparse(_CHOSEN, JOINT_DENSE[_CHOSEN], 39)
+JOINTS: dict[str, Selection] = {
+    **dict.fromkeys(("raw+sign", "raw+tern", "raw+qsgd", "raw+3lc"), JOINT_DENSE),
+    **dict.fromkeys(("varint+quantile", "huffman+quantile", "bloom+fit_poly"), JOINT_SPARSE),
+}
+"""What the recipes' codecs that share no part of a payload are frozen with."""
+
 
 def path(codec: str, form: str, version: int = VERSION) -> Path:
     return GOLDEN / f"{codec}_{form}_v{version}.bin"
@@ -90,6 +112,11 @@ def main() -> None:
             wire = _wire(codec, form)
             path(codec, form).write_bytes(wire.numpy().tobytes())
             print("wrote", path(codec, form).name, wire.numel(), "bytes")
+    for codec in JOINTS:
+        if not path(codec, "joint").exists():
+            wire = Joint(pair_of(codec)).encode(JOINTS[codec], JOINT_CONTEXT)
+            path(codec, "joint").write_bytes(wire.numpy().tobytes())
+            print("wrote", path(codec, "joint").name, wire.numel(), "bytes")
     if not BLOOM_FILE.exists():
         BLOOM_FILE.write_text(json.dumps(bloom_parts(), indent=1) + "\n")
         print("wrote", BLOOM_FILE.name)

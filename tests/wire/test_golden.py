@@ -6,12 +6,25 @@ import pytest
 import torch
 
 from support.extras import skipped_without_its_package
+from thinwire.codec import Joint
 from thinwire.codec.container import HEADERS, VERSION, unpack
 from thinwire.codec.pair import open_message
 from thinwire.errors import WireFormatError
 from thinwire.types import Sparse
 
-from .make_golden import CONTEXT, GOLDEN, NAMES, READ_ONLY, SELECTIONS, pair_of, path
+from .make_golden import (
+    CONTEXT,
+    GOLDEN,
+    JOINT_CONTEXT,
+    JOINT_DENSE,
+    JOINT_LAYOUT,
+    JOINTS,
+    NAMES,
+    READ_ONLY,
+    SELECTIONS,
+    pair_of,
+    path,
+)
 
 DRAWN = {
     "sparse": "e8c40b4741cf3f79",
@@ -89,7 +102,36 @@ def test_header_by_hand() -> None:
     assert len(wire) == 64 + 8 + 24
 
 
+@pytest.mark.parametrize("codec", JOINTS)
+def test_golden_joint(codec: str) -> None:
+    joint, golden = Joint(pair_of(codec)), read(codec, "joint", VERSION)
+    assert joint.encode(JOINTS[codec], JOINT_CONTEXT).tolist() == golden.tolist()
+    out = joint.decode(golden, JOINT_CONTEXT)
+    whole = out.to_dense() if isinstance(out, Sparse) else out
+    assert whole.shape == JOINT_DENSE.shape
+    for _, start, end, past in JOINT_LAYOUT.parts():
+        assert not past or torch.equal(whole[start:end], JOINT_DENSE[start:end])
+
+
+def test_joint_wire_by_hand() -> None:
+    """As `test_header_by_hand`: the table, and where the parts are that it tells of."""
+    wire = path("raw+sign", "joint").read_bytes()
+    assert wire[6] == 0b10011  # flags: 1 dense, 2 ordered, 16 joint
+    assert wire[16:24] == wire[24:32] == (39).to_bytes(8, "little")  # numel and count
+    assert wire[32:40] == (3 * 24).to_bytes(8, "little")  # the table's bytes
+    rows = [(5, 0, 9), (20, 0, 11), (11, 0, 10)]  # count, index bytes, value bytes: a scale, bits
+    table = b"".join(number.to_bytes(8, "little") for row in rows for number in row)
+    assert wire[64:136] == table
+    assert wire[136:152] == JOINT_DENSE[5:8].numpy().tobytes() + bytes(4)  # let past, as they are
+    signs = [wire[start + 8 : start + 16] for start in (152, 168, 184)]
+    assert [int.from_bytes(bits, "little") for bits in signs] == [
+        sum(1 << i for i, value in enumerate(JOINT_DENSE[start:end].tolist()) if value < 0)
+        for start, end in ((0, 5), (8, 28), (28, 39))
+    ]
+    assert len(wire) == 200
+
+
 def test_no_golden_file_is_orphaned() -> None:
-    assert {file.name for file in GOLDEN.iterdir()} == {
-        path(*name, version).name for name in NAMES for version in HEADERS
-    }
+    single = {path(*name, version).name for name in NAMES for version in HEADERS}
+    joint = {path(codec, "joint").name for codec in JOINTS}
+    assert {file.name for file in GOLDEN.iterdir()} == single | joint

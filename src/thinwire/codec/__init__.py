@@ -8,6 +8,7 @@ from thinwire.codec.container import Message as Message
 from thinwire.codec.container import pack as pack
 from thinwire.codec.container import unpack as unpack
 from thinwire.codec.index import INDEX_CODECS as INDEX_CODECS
+from thinwire.codec.joint import Joint as Joint
 from thinwire.codec.pair import Pair as Pair
 from thinwire.codec.sketch import CountSketch as CountSketch
 from thinwire.codec.value import VALUE_CODECS as VALUE_CODECS

@@ -7,7 +7,7 @@ All fields are little-endian.
          4     2  version, 2
          6     1  flags: 1 dense (a plain tensor, no index part), 2 ordered (ascending indices),
                   4 rows (the values are two-dimensional), 8 padded (some indices, of
-                  ordered ones the last, may be none)
+                  ordered ones the last, may be none), 16 joint (several tensors, see `joint`)
          7     1  dtype of the values: 1 float32, 2 float64
          8     2  index codec id
         10     2  value codec id
@@ -51,7 +51,7 @@ DTYPES = {1: torch.float32, 2: torch.float64}
 _DTYPE_CODES = {dtype: code for code, dtype in DTYPES.items()}
 _LAYOUT = struct.Struct("<4sHBBHHIQQQQ")  # everything up to the checksum
 _SUM, _ADDRESS, _BODY = 6, 7, 8  # which words they are, and the first behind the header
-_DENSE, _ORDERED, _ROWS, _PADDED = 1, 2, 4, 8
+_DENSE, _ORDERED, _ROWS, _PADDED, _JOINT = 1, 2, 4, 8, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class Header:
     ordered: bool = True
     two_dimensional: bool = False
     padded: bool = False
+    joint: bool = False
 
     @property
     def rows(self) -> int:
@@ -126,12 +127,12 @@ def pack(header: Header, address: Address, index_part: Tensor, value_part: Tenso
 
 def pack_rows(header: Header, stamp: Stamp, index_parts: Tensor, value_parts: Tensor) -> Tensor:
     """As `pack`, a wire in each row. On CUDA nothing here waits for the device."""
-    _check_shape(header)
+    check_shape(header)
     index_bytes, value_bytes = index_parts.shape[1], value_parts.shape[1]
     index_end = HEADER_BYTES + index_bytes
-    value_start = _aligned(index_end)
+    value_start = aligned(index_end)
     value_end = value_start + value_bytes
-    form = len(value_parts), _aligned(value_end)
+    form = len(value_parts), aligned(value_end)
     wires = torch.empty(form, dtype=torch.uint8, device=value_parts.device)
     wires[:, HEADER_BYTES:index_end] = index_parts
     wires[:, value_start:value_end] = value_parts
@@ -157,7 +158,7 @@ def unpack_rows(
 
 def value_rows(wires: Tensor, index_bytes: int, value_bytes: int) -> Tensor:
     """The value parts of wires of one length, one in each row, unchecked."""
-    start = _aligned(HEADER_BYTES + index_bytes)
+    start = aligned(HEADER_BYTES + index_bytes)
     return wires[:, start : start + value_bytes]
 
 
@@ -187,11 +188,11 @@ def unpack(wire: Tensor) -> Message:
         raise WireFormatError(f"version must be {VERSION}, found {version}")
     index_start = HEADERS[version]
     index_end = index_start + sizes[0]
-    value_start = _aligned(index_end)
+    value_start = aligned(index_end)
     value_end = value_start + sizes[1]
-    if _aligned(value_end) != wire.numel():
+    if aligned(value_end) != wire.numel():
         raise WireFormatError(
-            f"length must be {_aligned(value_end)} for parts of {sizes[0]} and {sizes[1]} bytes, "
+            f"length must be {aligned(value_end)} for parts of {sizes[0]} and {sizes[1]} bytes, "
             f"found {wire.numel()}"
         )
     actual = as_signed(int(checksum(front)) + int(head[-1]))
@@ -204,8 +205,8 @@ def unpack(wire: Tensor) -> Message:
     for start, end in _padding(index_end, value_end):
         if any(padding := wire[start:end].tolist()):
             raise WireFormatError(f"padding must be zero, found {padding}")
-    if flags & ~(_DENSE | _ORDERED | _ROWS | _PADDED):
-        raise WireFormatError(f"flags must be a sum of 1, 2, 4 and 8, found {flags:#x}")
+    if flags & ~(_DENSE | _ORDERED | _ROWS | _PADDED | _JOINT):
+        raise WireFormatError(f"flags must be a sum of 1, 2, 4, 8 and 16, found {flags:#x}")
     if dtype not in DTYPES:
         raise WireFormatError(f"dtype must be one of {sorted(DTYPES)}, found {dtype}")
     header = Header(
@@ -219,9 +220,10 @@ def unpack(wire: Tensor) -> Message:
         ordered=bool(flags & _ORDERED),
         two_dimensional=bool(flags & _ROWS),
         padded=bool(flags & _PADDED),
+        joint=bool(flags & _JOINT),
     )
-    _check_shape(header)
-    if header.dense and sizes[0]:
+    check_shape(header)
+    if header.dense and sizes[0] and not header.joint:
         raise WireFormatError(f"flags say dense, found {sizes[0]} bytes of indices")
     address = None
     if version > 1:
@@ -230,7 +232,7 @@ def unpack(wire: Tensor) -> Message:
     return Message(header, address, wire[index_start:index_end], wire[value_start:value_end])
 
 
-def _check_shape(header: Header) -> None:
+def check_shape(header: Header) -> None:
     """Refuse a header whose numbers contradict each other, on the way out as on the way in."""
     h = header
     if h.numel >= 2**63:
@@ -244,6 +246,8 @@ def _check_shape(header: Header) -> None:
         )
     if h.padded and (h.dense or h.two_dimensional):
         raise WireFormatError("flags say padded, which only single elements may be")
+    if h.joint and (h.padded or h.two_dimensional or not h.ordered):
+        raise WireFormatError("flags say joint, which only ordered single elements may be")
     if h.count > h.rows:
         raise WireFormatError(
             f"count must be at most {h.rows}, the rows there are; found {h.count}"
@@ -287,7 +291,7 @@ def _address_sum(address: Address) -> int:
 def _front_words(header: Header, index_bytes: int, value_bytes: int) -> Tensor:
     """The header up to its checksum."""
     flags = _DENSE * header.dense | _ORDERED * header.ordered | _ROWS * header.two_dimensional
-    flags |= _PADDED * header.padded
+    flags |= _PADDED * header.padded | _JOINT * header.joint
     front = _LAYOUT.pack(
         MAGIC, VERSION, flags, _DTYPE_CODES[header.dtype], header.index_id, header.value_id,
         header.width, header.numel, header.count, index_bytes, value_bytes,
@@ -297,10 +301,10 @@ def _front_words(header: Header, index_bytes: int, value_bytes: int) -> Tensor:
 
 def _padding(*ends: int) -> list[tuple[int, int]]:
     """From where to where there is padding, after parts that end there."""
-    return [(end, _aligned(end)) for end in ends if end % 8]
+    return [(end, aligned(end)) for end in ends if end % 8]
 
 
-def _aligned(length: int) -> int:
+def aligned(length: int) -> int:
     return (length + 7) // 8 * 8
 
 

@@ -83,29 +83,32 @@ class Pair(Codec):
 
     def encode(self, s: Selection, ctx: ExchangeContext) -> Tensor:
         """One wire for the selection; see `container` for its layout."""
-        values = s.values if isinstance(s, Sparse) else s
-        if values.dtype not in DTYPES.values():
-            raise RecipeError(
-                f"values must be float32 or float64 to be encoded, not {values.dtype}"
-            )
+        _refuse_unfit(s)
+        if isinstance(s, Sparse) and s.padded and self.is_steady:
+            s = s if self.takes_any_order(s.rows) else s.sorted()
+            rows = (s.indices[None], s.values[None])
+            return self.encode_rows(*rows, s.numel, ctx, s.ordered)[0]
+        index_part, value_part, sent = self.parts_of(s, ctx)
+        stamp = Stamp.of(ctx, value_part.device)
+        return pack_rows(self.header_of(sent), stamp, index_part[None], value_part[None])[0]
+
+    def parts_of(self, s: Selection, ctx: ExchangeContext) -> tuple[Tensor, Tensor, Selection]:
+        """The index part, the value part, and the selection that a receiver takes them for."""
         if isinstance(s, Sparse):
-            if s.count != len(values):
-                raise RecipeError(f"{s.count} indices do not fit values of {tuple(values.shape)}")
-            if s.padded and self.is_steady:
-                s = s if self.takes_any_order(s.rows) else s.sorted()
-                rows = (s.indices[None], s.values[None])
-                return self.encode_rows(*rows, s.numel, ctx, s.ordered)[0]
             index_part, s = self._encode_indices(s.trimmed(), ctx)
             values = s.values
         else:
-            index_part = values.new_empty(0, dtype=torch.uint8)
+            index_part, values = s.new_empty(0, dtype=torch.uint8), s
         flat = values.detach().reshape(-1).contiguous()
-        value_part = self.value.encode(flat, ctx.stream("value", shared=False))
-        stamp = Stamp.of(ctx, flat.device)
-        return pack_rows(self._header(s), stamp, index_part[None], value_part[None])[0]
+        return index_part, self.value.encode(flat, ctx.stream("value", shared=False)), s
 
     def decode(self, wire: Tensor, ctx: ExchangeContext) -> Selection:
         """The selection, from bytes that a codec of the same two halves has made."""
+        message = self.opened(wire, ctx)
+        return open_message(message, self.index, self.value)
+
+    def opened(self, wire: Tensor, ctx: ExchangeContext) -> Message:
+        """The parts of a wire by this codec, of this step and tensor."""
         message = unpack(wire)
         h = message.header
         if (h.index_id, h.value_id) != (self.index.id, self.value.id):
@@ -120,7 +123,7 @@ class Pair(Codec):
             )
         if ctx.dtype not in (None, h.dtype):
             raise WireFormatError(f"dtype must be {ctx.dtype}, found {h.dtype}")
-        return open_message(message, self.index, self.value)
+        return message
 
     def encode_rows(
         self,
@@ -136,7 +139,7 @@ class Pair(Codec):
         value_parts = self.value.encode_rows(values, seed)
         like = Sparse(indices[0], values[0], numel, ordered, padded=True)
         stamp = Stamp.of(ctx, values.device)
-        return pack_rows(self._header(like), stamp, index_parts, value_parts)
+        return pack_rows(self.header_of(like), stamp, index_parts, value_parts)
 
     def decode_rows(
         self, wires: Tensor, like: Sparse, ctx: ExchangeContext
@@ -144,7 +147,7 @@ class Pair(Codec):
         """Indices and values of the wires, one in each row."""
         index_bytes, value_bytes = self._part_sizes(like)
         stamp = Stamp.of(ctx, wires.device)
-        parts = unpack_rows(wires, self._header(like), stamp, index_bytes, value_bytes)
+        parts = unpack_rows(wires, self.header_of(like), stamp, index_bytes, value_bytes)
         index_parts, value_parts, sealed = parts
         open_rows = self.index.decode_rows if like.ordered else self.index.decode_any_order
         indices, sound = open_rows(index_parts, like.count, like.rows)
@@ -175,7 +178,8 @@ class Pair(Codec):
         support = self.index.support(part, s.count, s.rows)
         return part, s if support is None else _at(support, s, ctx.source)
 
-    def _header(self, s: Selection) -> Header:
+    def header_of(self, s: Selection) -> Header:
+        """The header of a selection's wire."""
         if not isinstance(s, Sparse):
             numel = s.numel()
             return Header(self.index.id, self.value.id, s.dtype, numel, numel, dense=True)
@@ -195,6 +199,8 @@ class Pair(Codec):
 def open_message(message: Message, index: IndexCodec, value: ValueCodec) -> Selection:
     """The selection in a sound wire, by the codecs that it names."""
     h = message.header
+    if h.joint:
+        raise WireFormatError("flags say joint: who reads it must know the tensors that share it")
     # Values first: few bytes can say where many indices are, but not what their values are.
     values = value.decode(message.value_part, h.count * h.width, h.dtype)
     if h.dense:
@@ -209,6 +215,14 @@ def open_message(message: Message, index: IndexCodec, value: ValueCodec) -> Sele
     if h.two_dimensional:
         values = values.view(h.count, h.width)
     return Sparse(indices, values, h.numel, h.ordered)
+
+
+def _refuse_unfit(s: Selection) -> None:
+    values = s.values if isinstance(s, Sparse) else s
+    if values.dtype not in DTYPES.values():
+        raise RecipeError(f"values must be float32 or float64 to be encoded, not {values.dtype}")
+    if isinstance(s, Sparse) and s.count != len(values):
+        raise RecipeError(f"{s.count} indices do not fit values of {tuple(values.shape)}")
 
 
 def _open_padded(message: Message, index: IndexCodec, values: Tensor) -> Sparse:

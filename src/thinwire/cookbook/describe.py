@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.codec.container import HEADERS, MAGIC, Message, unpack
+from thinwire.codec.container import HEADERS, MAGIC, Header, Message, unpack
 from thinwire.codec.index.bloom import BloomIndex, settings_of
+from thinwire.codec.joint import table_of
 from thinwire.codec.pair import open_message
 from thinwire.cookbook.registry import piece_by_id
 from thinwire.errors import ThinwireError
@@ -40,11 +41,15 @@ def describe(wire: Tensor) -> Described:
     message = unpack(wire)
     h = message.header
     index, value = piece_by_id("index", h.index_id), piece_by_id("value", h.value_id)
-    selection = open_message(message, index(), value())
     items = h.count * h.width
-    index_bytes, value_bytes = message.index_part.numel(), message.value_part.numel()
+    if h.joint:  # which tensors share it is not in it, nor where their elements are
+        index_bytes = sum(row[1] for row in table_of(message))
+        value_bytes, first = message.value_part.numel() - index_bytes, []
+    else:
+        index_bytes, value_bytes = message.index_part.numel(), message.value_part.numel()
+        first = _first(open_message(message, index(), value()))
     return {
-        "kind": "dense" if h.dense else "rows" if h.two_dimensional else "sparse",
+        "kind": _kind(h),
         "index": None if h.dense else index.name,
         "value": value.name,
         "dtype": str(h.dtype).removeprefix("torch."),
@@ -61,13 +66,19 @@ def describe(wire: Tensor) -> Described:
         "step": message.address and message.address.step,
         "tensor": message.address and f"{message.address.tensor:#010x}",
         "settings": _settings(message),
-        "first": _first(selection),
+        "first": first,
     }
+
+
+def _kind(h: Header) -> str:
+    form = "dense" if h.dense else "rows" if h.two_dimensional else "sparse"
+    return f"joint {form}" if h.joint else form
 
 
 def _settings(message: Message) -> str | None:
     """What an approximate index part says of itself."""
-    if message.header.index_id != BloomIndex.id or message.header.dense:
+    h = message.header
+    if h.index_id != BloomIndex.id or h.dense or h.joint:
         return None
     filter, policy = settings_of(message.index_part, message.header.rows)
     return f"{policy}, {filter.size} bits, {filter.hashes} hashes, salt {filter.salt:#x}"

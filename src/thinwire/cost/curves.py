@@ -33,9 +33,9 @@ class Curve:
     b: float = 0.0
     c: float = 0.0
 
-    def seconds(self, n: float, k: float) -> float:
-        """For a tensor of n elements of which k are selected."""
-        return self.a * n + self.b * k + self.c
+    def seconds(self, n: float, k: float, calls: int = 1) -> float:
+        """For n elements of which k are selected, in so many calls."""
+        return self.a * n + self.b * k + self.c * calls
 
     @classmethod
     def fit(cls, points: Sequence[tuple[float, float, float]]) -> Self:

@@ -17,7 +17,8 @@ class Load:
     `alike` is the share of a rank's selection that is also everyone else's; the rest is chosen
     independently. `width` elements are selected together (blocks). Dense selections have k = n.
     Over "nccl" all ranks know all sizes, and nobody tells them. `shapes` are those of the unit's
-    tensors, where they are known.
+    tensors, where they are known. Tensors of the sizes `apart` share a payload in which each is
+    encoded by itself; what else there is travels in it as it is.
     """
 
     workers: int
@@ -27,6 +28,7 @@ class Load:
     width: int = 1
     backend: str = "gloo"
     shapes: tuple[tuple[int, ...], ...] = ()
+    apart: tuple[int, ...] = ()
 
     @property
     def dense(self) -> bool:

@@ -63,7 +63,7 @@ from thinwire.cost.exchange import (
 )
 from thinwire.cost.network import Network
 from thinwire.cost.shared_support import cltk, micro, spardl, zen
-from thinwire.cost.wire_size import dense_wire_bytes, wire_bytes
+from thinwire.cost.wire_size import dense_wire_bytes, joint_wire_bytes, wire_bytes
 from thinwire.errors import RecipeError
 from thinwire.types import AnyCodec, Codec, Collective
 
@@ -286,4 +286,6 @@ def _agreement(load: Load, block: int) -> tuple[Stage, ...]:
 def _wire(codec: AnyCodec, load: Load, count: float) -> float:
     """The payload of `count` entries, or of a whole tensor."""
     assert isinstance(codec, Codec)
+    if load.apart:
+        return joint_wire_bytes(codec, load.n, count, load.apart)
     return dense_wire_bytes(codec, load.n) if load.dense else wire_bytes(codec, count, load.n)

@@ -1,11 +1,13 @@
 """How long a training step takes with a recipe: compute, exchange, and how they overlap."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 import torch
 
+from thinwire.codec import Joint
 from thinwire.collective import Dense
 from thinwire.cost.buckets import PlannedUnit, Shape, units_of
 from thinwire.cost.curves import Costs, Curve
@@ -187,7 +189,7 @@ def unit_cost(
 
     def cost_by(pipeline: Pipeline) -> UnitCost:
         load = load_of(pipeline, unit.numel, workers, alike, unit.past)
-        load = replace(load, shapes=unit.shapes)
+        load = replace(load, shapes=unit.shapes, apart=_encoded_apart(pipeline, unit))
         if several_at_once(pipeline, network):
             load = replace(load, backend="nccl")
         seconds, sent, exchange = exchange_cost(pipeline.collective, pipeline.codec, load, network)
@@ -196,6 +198,14 @@ def unit_cost(
         return UnitCost(unit, load.k, before + after, seconds, sent, after)
 
     return min(map(cost_by, recipe.alternatives), key=lambda cost: cost.seconds)
+
+
+def _encoded_apart(recipe: Pipeline, unit: PlannedUnit) -> tuple[int, ...]:
+    """The sizes of tensors that share a payload in which each is encoded by itself."""
+    if not (recipe.joins and Joint.takes(recipe.codec)) or len(unit.shapes) < 2:
+        return ()
+    sizes = Counter(map(prod, unit.shapes)) - Counter(unit.past)
+    return tuple(sizes.elements())
 
 
 def load_of(
@@ -239,8 +249,10 @@ def _work(
     single = pattern(recipe.collective, recipe.codec, replace(load, workers=1))
     encoded = load.k * _ratio(exchange.encoded, single.encoded)
     decoded = load.k * _ratio(exchange.decoded, single.decoded)
-    before = curves["local"].seconds(load.n, load.k) + curves["encode"].seconds(load.n, encoded)
-    return before, curves["decode"].seconds(load.n, decoded)
+    calls = max(1, len(load.apart))
+    local = curves["local"].seconds(load.n, load.k)
+    encode = curves["encode"].seconds(load.n, encoded, calls)
+    return local + encode, curves["decode"].seconds(load.n, decoded, calls)
 
 
 def _ratio(more: float, single: float) -> float:

@@ -5,6 +5,7 @@ Every codec that there is, or will be, is measured by its own bytes, index and v
 count in bits, and that of the sample is smaller than that of a large tensor: up to a byte too few.
 """
 
+from collections import Counter
 from collections.abc import Hashable
 from functools import lru_cache
 from typing import cast
@@ -14,10 +15,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from thinwire.codec.container import HEADER_BYTES
+from thinwire.codec.joint import ROW_BYTES
 from thinwire.comm import GroupCommunicator
 from thinwire.types import Codec, ExchangeContext, Sparse
 
 SAMPLE = 4096  # entries
+_DENSE = 16 * SAMPLE  # elements, where there are more
 _ALL = 1 << 17  # rows of a sample at least, where there are more: index types change at 2^16
 
 
@@ -33,7 +36,25 @@ def wire_bytes(codec: Codec, count: float, rows: float, width: int = 1) -> float
 
 def dense_wire_bytes(codec: Codec, numel: float) -> float:
     """The length of the wire of a plain tensor: values without indices."""
-    return HEADER_BYTES + numel * _value_bytes(cast(Hashable, codec))
+    sample = max(1, round(min(numel, _DENSE)))
+    return HEADER_BYTES + numel * _value_bytes(cast(Hashable, codec), sample)
+
+
+def joint_wire_bytes(codec: Codec, numel: int, count: float, apart: tuple[int, ...]) -> float:
+    """The length of a wire in which tensors of these sizes are encoded `apart`: see `codec.joint`.
+
+    The rest of its `numel` elements travels as it is; `count` are all that travel.
+    """
+    whole = numel - sum(apart)
+    density = (count - whole) / sum(apart)
+
+    def bytes_of(own: int) -> float:
+        dense = count >= numel
+        wire = dense_wire_bytes(codec, own) if dense else wire_bytes(codec, density * own, own)
+        return wire - HEADER_BYTES + ROW_BYTES
+
+    each = sum(times * bytes_of(own) for own, times in Counter(apart).items())
+    return HEADER_BYTES + 4 * whole + each
 
 
 def alone() -> GroupCommunicator:
@@ -55,10 +76,10 @@ def _entry_bytes(codec: Hashable, density: float, least_rows: int, width: int) -
     return _encoded(cast(Codec, codec), sample) / indices.numel()
 
 
-@lru_cache(maxsize=256)
-def _value_bytes(codec: Hashable) -> float:
-    sample = torch.randn(16 * SAMPLE, generator=torch.Generator().manual_seed(0))
-    return _encoded(cast(Codec, codec), sample) / sample.numel()
+@lru_cache(maxsize=4096)
+def _value_bytes(codec: Hashable, numel: int) -> float:
+    sample = torch.randn(numel, generator=torch.Generator().manual_seed(0))
+    return _encoded(cast(Codec, codec), sample) / numel
 
 
 def _encoded(codec: Codec, sample: Sparse | Tensor) -> float:

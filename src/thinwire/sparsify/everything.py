@@ -13,6 +13,7 @@ class Everything(Sparsifier):
     """Selects all elements: the flat tensor itself, with no indices to send. Not a copy."""
 
     name = "everything"
+    joins = True
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Selection:
         """`x` itself."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from thinwire.kernels.lazy_sum import LazySum
 from thinwire.sparsify._common import take
 from thinwire.types import Sparse, Sparsifier, State, StepContext
 
@@ -18,7 +19,18 @@ class Nonzero(Sparsifier):
     """
 
     name = "nonzero"
+    joins = True
 
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Sparse:
         """The non-zero elements of `x`."""
         return take(x, x.nonzero().view(-1))
+
+    def select_parts(self, x: LazySum, state: State, ctx: StepContext) -> Sparse:
+        """The same of any number of tensors, and all of those that are let past."""
+        assert ctx.layout is not None
+        dense = x.dense()
+        chosen = dense != 0
+        for _, start, end, past in ctx.layout.parts():
+            if past:
+                chosen[start:end] = True
+        return take(dense, chosen.nonzero().view(-1))

@@ -106,7 +106,7 @@ class Codec(Piece):
 
     @property
     def joins(self) -> bool:
-        """Whether it treats every element alike, so that tensors may share a payload."""
+        """Whether it treats every element alike, so that tensors may be encoded as one."""
         return False
 
     @property
