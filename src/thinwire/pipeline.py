@@ -4,7 +4,7 @@ gradient ─ feedback.before ─ sparsifier.select ─ collective.exchange(codec
          ─ feedback.after ─ update
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -137,16 +137,6 @@ class Pipeline:
             return self.collective.whole_is_steady and lazy
         steady = self.collective.is_steady(self.codec) and self.sparsifier.is_steady(device)
         return steady and self.feedback.adds_lazily
-
-    def replays(self, state: PipelineState, step: int) -> Hashable | None:
-        """What the launches of a steady step depend on, beside sizes; None: they differ by step."""
-        keys = [
-            self.sparsifier.replays(state["sparsifier"], step),
-            () if self.codec is None else self.codec.replays({}, step),
-            self.collective.replays(state["collective"], step),
-            self.feedback.replays(state["feedback"], step),
-        ]
-        return None if None in keys else (self.density_at(step), *keys)
 
     def to_dict(self) -> dict[str, Any]:
         """A dict that `thinwire.recipe` turns into an equal pipeline; JSON and YAML can hold it."""

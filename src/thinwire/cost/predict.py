@@ -188,9 +188,10 @@ def unit_cost(
         return UnitCost(unit, unit.numel, 0.0, seconds, sent)
 
     def cost_by(pipeline: Pipeline) -> UnitCost:
-        load = load_of(pipeline, unit.numel, workers, alike, unit.past)
+        steady = several_at_once(pipeline, network)
+        load = load_of(pipeline, unit.numel, workers, alike, unit.past, steady)
         load = replace(load, shapes=unit.shapes, apart=_encoded_apart(pipeline, unit))
-        if several_at_once(pipeline, network):
+        if steady:
             load = replace(load, backend="nccl")
         seconds, sent, exchange = exchange_cost(pipeline.collective, pipeline.codec, load, network)
         curves = None if costs is None else costs.of(pipeline)
@@ -214,17 +215,21 @@ def load_of(
     workers: int,
     alike: float = ALIKE,
     past: Sequence[int] = (),
+    steady: bool = False,
 ) -> Load:
-    """What a unit of so many elements brings to the exchange, those `past` the selection too."""
+    """What a unit of so many elements brings to the exchange, those `past` the selection too.
+
+    In a `steady` step padding travels as well.
+    """
     in_blocks = isinstance(recipe.sparsifier, BlockTopK)  # of all tensors together
-    chosen = _chosen(recipe, numel if in_blocks else numel - sum(past), workers, alike)
+    chosen = _chosen(recipe, numel if in_blocks else numel - sum(past), workers, alike, steady)
     whole = sum(size + chosen.width - 1 for size in past)  # where a block begins is anywhere
     k = min(numel, chosen.k + whole)
     common = (chosen.alike * chosen.k + whole) / k if k else chosen.alike
     return replace(chosen, n=numel, k=k, alike=min(1.0, common))
 
 
-def _chosen(recipe: Pipeline, numel: int, workers: int, alike: float) -> Load:
+def _chosen(recipe: Pipeline, numel: int, workers: int, alike: float, steady: bool) -> Load:
     """What is selected of so many elements."""
     sparsifier = recipe.sparsifier
     density = sparsifier.density
@@ -234,7 +239,7 @@ def _chosen(recipe: Pipeline, numel: int, workers: int, alike: float) -> Load:
     k: float = min(numel, target_count(-(-numel // width), density, None) * width)
     if isinstance(sparsifier, HashedSlots) and k < numel:
         slots = ceil(sparsifier.slots * k)
-        k = slots * (1 - (1 - 1 / slots) ** k)  # the others collide
+        k = slots if steady else slots * (1 - (1 - 1 / slots) ** k)  # the others collide
     if isinstance(sparsifier, PartitionTopK) and sparsifier.own:
         return Load(workers, numel, k / workers, 0.0)  # nothing is two ranks'
     if sparsifier.shared:

@@ -2,9 +2,9 @@
 to launch a hundred kernels.
 
 A selection is a chain of short kernels, and launching one takes the host longer than the device
-needs for it: with GPT-2 in 14 units the host had work for 50 ms, of which the backward pass hid
-30. Between the exchanges of a step nothing depends on the host, so what is launched there is
-recorded as a CUDA graph. The exchanges themselves are not: NCCL is called as always.
+needs for it: `topk` on GPT-2, in 14 units, kept the host busy for 50 ms a step, and does so for 7
+when it is replayed. Between the exchanges of a step nothing depends on the host, so what is
+launched there is recorded as a CUDA graph. The exchanges are not: NCCL is called as always.
 """
 
 import gc
@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd import profiler
 
 from thinwire.errors import exchange_named
+from thinwire.pipeline import Pipeline, PipelineState
 from thinwire.types import Communicator, Selection, Sparse, StepContext
 from thinwire.units.unit import Unit
 
@@ -54,15 +55,14 @@ class Recording:
 
 
 class Recordings:
-    """The recordings of a synchroniser's units. `context` makes that of a unit's next step.
+    """The recordings of a synchroniser's units.
 
     A step is recorded when it is over, and the backward pass too: a recording runs nothing and
     sends nothing, so the ranks need not meet for it. All graphs share the memory of what they need
     only in between: they run one after the other.
     """
 
-    def __init__(self, context: Callable[[Unit], StepContext]) -> None:
-        self._context = context
+    def __init__(self) -> None:
         self._due: list[tuple[Unit, Tensor]] = []
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._pools: dict[torch.device, Any] = {}
@@ -87,13 +87,16 @@ class Recordings:
         unit.launched = key
         return None
 
-    def record(self) -> None:
-        """Record the next steps of units whose last ones were alike."""
+    def record(self, context: Callable[[Unit], StepContext]) -> None:
+        """Record the next steps of units whose last ones were alike; `context` makes that of one.
+
+        It is not kept: whoever drops a synchroniser wants its sockets closed at once.
+        """
         due, self._due = self._due, []
         for unit, flat in due:
             if _key(unit, flat) == unit.launched and not self._refused:
                 try:
-                    unit.recording = self._recorded(unit, flat)
+                    unit.recording = self._recorded(unit, flat, context(unit))
                 except RuntimeError as error:  # nothing has run: all goes on as before
                     self._refused = True
                     warnings.warn(
@@ -104,12 +107,11 @@ class Recordings:
         """The step broke off."""
         self._due = []
 
-    def _recorded(self, unit: Unit, flat: Tensor) -> Recording:
+    def _recorded(self, unit: Unit, flat: Tensor, ctx: StepContext) -> Recording:
         device, key = unit.spec.device, _key(unit, flat)
         if device not in self._streams:
             self._streams[device] = torch.cuda.Stream(device)
             self._pools[device] = torch.cuda.graph_pool_handle()
-        ctx = self._context(unit)
         recorder = Recorder(ctx.comm, self._pools[device], device)
         ctx = recorder.takes_part(ctx)
         # A graph that is dropped may not come to its end while another is recorded.
@@ -145,10 +147,10 @@ class Recorder:
         )
 
     def recording(self, key: Hashable, selection: Selection) -> Recording:
-        """What was recorded."""
-        return Recording(
-            key, tuple(self._parts), tuple(self._numbers), tuple(self._told), selection
-        )
+        """What was recorded; nothing of it is held here any longer, where its numbers lead."""
+        parts, numbers, told = tuple(self._parts), tuple(self._numbers), tuple(self._told)
+        self._parts, self._numbers, self._told = [], [], []
+        return Recording(key, parts, numbers, told, selection)
 
     def __enter__(self) -> None:
         self._graph = torch.cuda.CUDAGraph()
@@ -214,9 +216,20 @@ def _shown(phase: str) -> AbstractContextManager[object]:
     return profiler.record_function(f"thinwire::{phase}") if shows else nullcontext()
 
 
+def launches_of(pipeline: Pipeline, state: PipelineState, step: int) -> Hashable | None:
+    """What the launches of a steady step depend on, beside sizes; None: they differ by step."""
+    keys = [
+        pipeline.sparsifier.replays(state["sparsifier"], step),
+        () if pipeline.codec is None else pipeline.codec.replays({}, step),
+        pipeline.collective.replays(state["collective"], step),
+        pipeline.feedback.replays(state["feedback"], step),
+    ]
+    return None if None in keys else (pipeline.density_at(step), *keys)
+
+
 def _key(unit: Unit, flat: Tensor) -> Hashable | None:
     """What a recording is good for: one pipeline, and where gradient and state lie."""
-    launches = unit.pipeline.replays(unit.state, unit.step)
+    launches = launches_of(unit.pipeline, unit.state, unit.step)
     if launches is None:
         return None
     state = (

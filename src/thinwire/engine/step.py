@@ -29,7 +29,7 @@ class StepRunner:
         self.sums = AsyncAllReduces(comm)
         self.lanes = StreamLanes(comm)
         self.readback = Readback(comm)
-        self.recordings = Recordings(self._steady_context)
+        self.recordings = Recordings()
         self.series = Series()
         self.found_bad = False  # some rank's gradient was not finite, in a steady step
 
@@ -95,7 +95,7 @@ class StepRunner:
         self.sums.finish()
         self.lanes.join()
         self.readback.read()
-        self.recordings.record()
+        self.recordings.record(self._steady_context)
 
     def abandon(self) -> None:
         """As `finish`, for a step that is taken back: nothing may stay under way."""

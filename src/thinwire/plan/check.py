@@ -31,6 +31,7 @@ NEAR = 0.15  # a calibration over links of another rate tells latencies, not thi
 PEERS = {BASELINE: "dense", "torch-bf16": "bf16", "torch-fp16": "fp16"}
 H200 = Speed(read=4 / 3.5e12, entry=32 / 3.5e12, call=5e-6)
 ALPHA = {"cuda": 4e-5, "cpu": 2e-4}  # seconds a message, through the kernel
+CROWDED = 1.5  # times as long as in a ring: messages from all to one port (docs/papers/few-bits.md)
 HALVINGS = 60
 
 
@@ -102,8 +103,10 @@ def shown_by_dense(
     """The network over which a dense step takes so long."""
 
     def network(beta: float) -> Network:
-        link = Link(ALPHA[device], beta)
-        return Network(link, link, backend="nccl" if device == "cuda" else "gloo")
+        ring = Link(ALPHA[device], beta)
+        if device != "cuda":
+            return Network(ring, ring)
+        return Network(replace(ring, beta=CROWDED * beta), ring, backend="nccl")
 
     def step(beta: float) -> float:
         return _step(recipe("dense"), model, workers, network(beta), shared(workers), compute)
