@@ -65,7 +65,7 @@ class Recordings:
     def __init__(self) -> None:
         self._due: list[tuple[Unit, Tensor]] = []
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
-        self._pools: dict[torch.device, Any] = {}
+        self._pools: dict[torch.device, _Pool] = {}
         self._refused = False
 
     def replay(self, unit: Unit, flat: Tensor) -> Recording | None:
@@ -111,8 +111,8 @@ class Recordings:
         device, key = unit.spec.device, _key(unit, flat)
         if device not in self._streams:
             self._streams[device] = torch.cuda.Stream(device)
-            self._pools[device] = torch.cuda.graph_pool_handle()
-        recorder = Recorder(ctx.comm, self._pools[device], device)
+            self._pools[device] = _Pool(device)
+        recorder = Recorder(ctx.comm, self._pools[device].handle, device)
         ctx = recorder.takes_part(ctx)
         # A graph that is dropped may not come to its end while another is recorded.
         stream = self._streams[device]
@@ -121,6 +121,18 @@ class Recordings:
             unit.pipeline.complete(prepared, flat, unit.state, ctx)
         assert _key(unit, flat) == key, f"{unit.pipeline!r} keeps its state elsewhere after a step"
         return recorder.recording(key, _without_memory(prepared.selection))
+
+
+class _Pool:
+    """Memory that graphs share. An empty one holds it while there is no other."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.handle: Any = torch.cuda.graph_pool_handle()
+        self._holder = torch.cuda.CUDAGraph()
+        with warnings.catch_warnings(), torch.cuda.stream(torch.cuda.Stream(device)):
+            warnings.simplefilter("ignore")  # that it is empty
+            self._holder.capture_begin(self.handle, capture_error_mode="thread_local")
+            self._holder.capture_end()
 
 
 class Recorder:
