@@ -59,21 +59,21 @@ class Recordings:
 
     A step is recorded when it is over, and the backward pass too: a recording runs nothing and
     sends nothing, so the ranks need not meet for it. All graphs share the memory of what they need
-    only in between: they run one after the other.
+    only in between: they run one after the other. Not `wanted`, nothing is recorded.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: bool = True) -> None:
         self._due: list[tuple[Unit, Tensor]] = []
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._pools: dict[torch.device, _Pool] = {}
-        self._refused = False
+        self._wanted = wanted
 
     def replay(self, unit: Unit, flat: Tensor) -> Recording | None:
         """Replay the unit's step on this gradient, if one like it was recorded.
 
         If not, and the step before was like this one, the next is recorded by `record`.
         """
-        key = None if self._refused else _key(unit, flat)
+        key = _key(unit, flat) if self._wanted else None
         if key is None:
             return None
         recording: Recording | None = unit.recording
@@ -94,11 +94,11 @@ class Recordings:
         """
         due, self._due = self._due, []
         for unit, flat in due:
-            if _key(unit, flat) == unit.launched and not self._refused:
+            if self._wanted and _key(unit, flat) == unit.launched:
                 try:
                     unit.recording = self._recorded(unit, flat, context(unit))
                 except RuntimeError as error:  # nothing has run: all goes on as before
-                    self._refused = True
+                    self._wanted = False
                     warnings.warn(
                         f"steps of {unit.spec.name} cannot be recorded: {error}", stacklevel=2
                     )

@@ -23,13 +23,15 @@ Job = Callable[[], None]
 class StepRunner:
     """Brings units through a step: one, or several overlapped; `finish` waits for plain sums."""
 
-    def __init__(self, comm: GroupCommunicator, nodes: Nodes | None, seed: int) -> None:
+    def __init__(
+        self, comm: GroupCommunicator, nodes: Nodes | None, seed: int, replay: bool = True
+    ) -> None:
         self.comm, self.nodes, self.seed = comm, nodes, seed
         self.worker = OrderedWorker()
         self.sums = AsyncAllReduces(comm)
         self.lanes = StreamLanes(comm)
         self.readback = Readback(comm)
-        self.recordings = Recordings()
+        self.recordings = Recordings(replay)
         self.series = Series()
         self.found_bad = False  # some rank's gradient was not finite, in a steady step
 

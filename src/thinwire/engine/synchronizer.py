@@ -60,6 +60,9 @@ class Synchronizer:
     back. Without, that memory and pass are saved, unless `nonfinite` needs them; after a step that
     broke off in the middle only a checkpoint can be gone on from, and all else is refused.
 
+    `replay`: on GPUs a step that is like the one before is launched as a few graphs, the same bits
+    with less work for the host.
+
     Every synchronizer has process groups of its own, unless it shares a communicator (`comm`) that
     the caller made, and closes: their steps must not overlap then.
 
@@ -81,6 +84,7 @@ class Synchronizer:
         audit: int = 0,
         mesh: GroupCommunicator | None = None,
         undo: bool = True,
+        replay: bool = True,
     ) -> None:
         check_choice("nonfinite", nonfinite, get_args(NonFinite))
         self.pipeline = cookbook.recipe(recipe)
@@ -102,7 +106,7 @@ class Synchronizer:
         settings = f"{self.pipeline!r}, seed={seed}, node_size={ranks_per_node}, {nonfinite=}"
         self._settings = settings + f", {truth=}, {audit=}, thinwire {VERSION}"
         self._seed, self._remembers = seed, undo or nonfinite != "raise"
-        self._every = (truth, audit)
+        self._every, self._replay = (truth, audit), replay
         self.awaited = Awaited()
         self.after_step: list[Callable[[], None]] = []  # told of every step that is over
         self._settle_in(comm, mesh, (group, timeout))
@@ -121,7 +125,7 @@ class Synchronizer:
         nodes = None if flat else Nodes(group, self._node_size, timeout, comm.traffic)
         truth, audit = self._every
         self.truth, self.audit = Truth(comm, truth), Audit(comm, audit)
-        self.runner = StepRunner(comm, nodes, self._seed)
+        self.runner = StepRunner(comm, nodes, self._seed, self._replay)
         self.choosers = Choosers(self.pipeline, comm, nodes)
         self.roster = Roster(self.pipeline, self.choosers, self.runner.keeps_state, self._remembers)
         self.headroom = Headroom(self.roster, comm.size)

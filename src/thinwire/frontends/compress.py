@@ -31,6 +31,7 @@ def compress(
     truth: int = 0,
     audit: int = 0,
     undo: bool = True,
+    replay: bool = True,
     replicas: dist.ProcessGroup | None = None,
 ) -> Handle:
     """Exchange the gradients of a model by a recipe, from the next backward pass on.
@@ -45,7 +46,7 @@ def compress(
     With a `GradScaler` pass it as `grad_scaler`: what waits in the residuals follows changes of
     the loss scale, and an overflow step leaves all state as it was (`nonfinite="propagate"`,
     which is then the default; otherwise NaN and Inf raise). `node_size`, `timeout`,
-    `truth`, `audit` and `undo` are as in `Synchronizer`.
+    `truth`, `audit`, `undo` and `replay` are as in `Synchronizer`.
     """
     inner, pipeline = unwrapped(model), cookbook.recipe(recipe)
     nonfinite = nonfinite or default_policy(grad_scaler)
@@ -56,7 +57,7 @@ def compress(
             raise RecipeError(f"node_size={node_size}: of a sharded model replicas have no nodes")
         checked(pipeline, trained(inner), grad_scaler)
         common: dict[str, Any] = {"nonfinite": nonfinite, "timeout": timeout}
-        common |= {"truth": truth, "audit": audit, "undo": undo}
+        common |= {"truth": truth, "audit": audit, "undo": undo, "replay": replay}
         return compress_sharded(inner, pipeline, replicas, seed, grad_scaler, common)
     if replicas is not None:
         raise RecipeError("replicas= is for models that fully_shard has sharded")
@@ -71,6 +72,7 @@ def compress(
         truth=truth,
         audit=audit,
         undo=undo,
+        replay=replay,
     )
     return DDPHandle(ddp, sync, grad_scaler)
 

@@ -29,6 +29,7 @@ def wrap(
     truth: int = 0,
     audit: int = 0,
     undo: bool = True,
+    replay: bool = True,
 ) -> "WrapHandle":
     """Let every `optimizer.step()` average the model's gradients first, by a recipe.
 
@@ -55,6 +56,7 @@ def wrap(
         truth=truth,
         audit=audit,
         undo=undo,
+        replay=replay,
     )
     return WrapHandle(optimizer, model, sync, grad_scaler)
 
