@@ -17,12 +17,12 @@ from thinwire.units import clock
 
 WIDTH, DEPTH = 256, 4
 BAD_STEP, SAVED_STEP = 12, 18
-NEVER = 1000  # steps that are timed, and so launched: more than there are
+TIMED = 2  # steps at first, which are launched kernel by kernel
 
 
 @contextmanager
-def replays_after(steps: int) -> Iterator[list[int]]:
-    """Steps are launched kernel by kernel up to so many; which units' steps were replayed then."""
+def soon_replayed() -> Iterator[list[int]]:
+    """Steps are replayed after a few; the steps of units that were."""
     before, replay = clock.ALL_UP_TO, Recording.replay
     replayed: list[int] = []
 
@@ -30,18 +30,20 @@ def replays_after(steps: int) -> Iterator[list[int]]:
         replayed.append(step)
         replay(self, step)
 
-    clock.ALL_UP_TO, Recording.replay = steps, noted  # type: ignore[misc, method-assign]
+    clock.ALL_UP_TO, Recording.replay = TIMED, noted  # type: ignore[misc, method-assign]
     try:
         yield replayed
     finally:
         clock.ALL_UP_TO, Recording.replay = before, replay  # type: ignore[misc, method-assign]
 
 
-def train(group: Any, rank: int, recipe: str, steps: int, device: str) -> tuple[list[str], Handle]:
+def train(
+    group: Any, rank: int, recipe: str, steps: int, device: str, replay: bool
+) -> tuple[list[str], Handle]:
     """A digest of the gradients after each step, and of all that is kept at the end."""
     model, _ = twins(lambda: Layers(WIDTH, DEPTH), device)
     ddp = DDP(model, process_group=group, bucket_cap_mb=WIDTH * WIDTH * 4 / 2**20)
-    handle = tw.compress(ddp, recipe, timeout=TIMEOUT, nonfinite="skip")
+    handle = tw.compress(ddp, recipe, timeout=TIMEOUT, nonfinite="skip", replay=replay)
     data = torch.Generator().manual_seed(rank)
     seen = []
     for step in range(steps):
@@ -61,12 +63,12 @@ def train(group: Any, rank: int, recipe: str, steps: int, device: str) -> tuple[
 def both_ways(
     group: Any, rank: int, size: int, recipe: str, steps: int, device: str
 ) -> tuple[list[str], list[str], int]:
-    with replays_after(NEVER) as none:
-        launched, handle = train(group, rank, recipe, steps, device)
+    with soon_replayed() as none:
+        launched, handle = train(group, rank, recipe, steps, device, replay=False)
         handle.close()
     assert not none
-    with replays_after(2) as some:
-        replayed, handle = train(group, rank, recipe, steps, device)
+    with soon_replayed() as some:
+        replayed, handle = train(group, rank, recipe, steps, device, replay=True)
         handle.close()
     return launched, replayed, len(set(some))
 
@@ -74,7 +76,7 @@ def both_ways(
 def elsewhere_each_time(group: Any, rank: int, size: int, recipe: str, device: str) -> int:
     sync = tw.Synchronizer(recipe, group, timeout=TIMEOUT)
     kept = []
-    with replays_after(2) as replayed:
+    with soon_replayed() as replayed:
         for step in range(8):
             kept.append(torch.full((5000,), float(step), device=device))
             sync.average("w", kept[-1])
@@ -87,9 +89,9 @@ def counted_both_ways(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Of `stats()` all that is no time."""
     counts = []
-    for launched in (NEVER, 2):
-        with replays_after(launched):
-            _, handle = train(group, rank, recipe, steps, device)
+    for replay in (False, True):
+        with soon_replayed():
+            _, handle = train(group, rank, recipe, steps, device, replay)
             total = handle.stats()["total"]
             counts.append({k: v for k, v in total.items() if k not in ("seconds", "first_steps")})
             handle.close()
