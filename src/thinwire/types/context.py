@@ -105,6 +105,7 @@ class StepContext:
     phase: Callable[[str], AbstractContextManager[None]] = field(default=_no_clock)
     record: Callable[[str, int, str, float], None] = field(default=_unheard)
     keep_number: Callable[[Callable[[int], int], torch.device], Tensor] | None = None
+    """Where `number` gets them from in a step that is recorded."""
 
     def note(self, what: str, value: float) -> None:
         """Tell a number of this step, for the series in `stats()`; no device is waited for."""
