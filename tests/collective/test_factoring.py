@@ -5,7 +5,7 @@ from math import prod
 import pytest
 import torch
 
-from thinwire.collective._factoring import LEAST_SAVING, factoring, is_thin, width_of
+from thinwire.collective._factoring import LEAST_RANK, LEAST_SAVING, factoring, is_thin, width_of
 
 LAYER = ((30, 40), (30,), (60, 30), (60,), (4, 3, 5, 5))
 MODELS = {
@@ -91,5 +91,11 @@ def test_a_share_is_of_the_width_that_most_elements_have():
 @pytest.mark.parametrize("name", MODELS)
 def test_a_share_is_as_the_rank_that_it_makes(name, share):
     shapes = MODELS[name]
-    rank = max(1, round(share * width_of(shapes)))
+    rank = max(LEAST_RANK, round(share * width_of(shapes)))
     assert factoring(shapes, share) == factoring(shapes, rank)
+
+
+def test_an_eighth_of_a_wide_model_is_an_eighth_and_of_a_narrow_one_sixteen():
+    wide, narrow = ((768, 768), (3072, 768)), ((64, 64), (64, 9000))
+    assert factoring(wide, 0.125) == factoring(wide, 96) != factoring(wide, LEAST_RANK)
+    assert factoring(narrow, 0.125) == factoring(narrow, 16) != factoring(narrow, 8)

@@ -1,7 +1,7 @@
 """How near a recipe stays to the loss of a dense exchange, in three tiers.
 
 Which recipes are near is not a matter of opinion: `docs/results/converge-*.json` has their final
-losses beside bfloat16's, and a test holds `NEAR` against them.
+losses beside bfloat16's, and a test holds `NEAR` against them; it names the one that is behind.
 """
 
 from typing import Literal, get_args
@@ -18,7 +18,7 @@ NEAR_SHARE = 0.125  # of a model's width: the rank that was measured on two of t
 FAST = ("powersgd(16)", "powersgd", "topk", "topk-dsa", "gtopk", "ok-topk", "union", "omnireduce")
 IN_WORDS: dict[Quality, str] = {
     "exact": "the same loss, but for how sums are rounded",
-    "near": "within one deviation of bfloat16's final loss where we measured",
+    "near": "within one deviation of bfloat16's final loss on transformers that we measured",
     "fast": "behind at equal steps: it takes more of them to the same loss",
 }
 

@@ -11,6 +11,7 @@ from thinwire.types import Matrices
 
 Shape = tuple[int, ...]
 LEAST_SAVING = 2  # times fewer elements in the factors than in the matrix, as in PyTorch's hook
+LEAST_RANK = 16  # of a share: rank 4, an eighth of an embedding of width 32, did not keep the loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,9 @@ def width_of(shapes: Sequence[Shape]) -> int:
 def factoring(shapes: tuple[Shape, ...], rank: float) -> Factoring:
     """How tensors of these shapes, which lie one after the other, travel at this rank.
 
-    A rank below 1 is a share of their width.
+    A rank below 1 is a share of their width, and at least `LEAST_RANK`.
     """
-    rank = int(rank) if rank >= 1 else max(1, round(rank * width_of(shapes)))
+    rank = int(rank) if rank >= 1 else max(LEAST_RANK, round(rank * width_of(shapes)))
     starts = [sum(map(prod, shapes[:place])) for place in range(len(shapes))]
     places: dict[tuple[int, int], list[int]] = {}  # which tensors are matrices of a shape
     stretches: list[tuple[int, int]] = []

@@ -41,7 +41,8 @@ class LowRank(Collective):
     (the gradient was zero, or of lower rank) stays what it was, so that the next step looks there
     again.
 
-    A rank below 1 is a share of the unit's width (`width_of`): one setting for models of all sizes.
+    A rank below 1 is a share of the unit's width (`width_of`), and at least 16: one setting for
+    models of all sizes.
 
     Deviations: the paper keeps Q as it came; a rank's error is what its own share leaves
     (algorithm 2, line 9), where PyTorch's hook subtracts the mean and lets the ranks' errors drift

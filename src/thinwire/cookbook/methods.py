@@ -241,8 +241,9 @@ def s2(
 def powersgd(rank: float = 4, dtype: str = "fp32", start: int = 2) -> Pipeline:
     """PowerSGD: every matrix as two factors of `rank` columns, which allreduce can add.
 
-    A rank below 1 is a share of the model's width, the smaller side of its matrices. An eighth in
-    16 bits, `powersgd(0.125, 'bf16')`, kept bf16's loss on models of width 512 and 768.
+    A rank below 1 is a share of the model's width, the smaller side of its matrices, and at least
+    16 columns. An eighth in 16 bits, `powersgd(0.125, 'bf16')`, kept bf16's loss on models of width
+    512 and 768.
 
     `dtype="bf16"` halves the bytes. The first `start` steps are dense: two, as PyTorch's hook needs
     with DDP, end better than none; with Adam some more pay on all but slow networks.
