@@ -13,7 +13,7 @@ from thinwire.collective.touched import agree, bits_of, union_of
 from thinwire.settings import check_integer
 from thinwire.types import AnyCodec, Collective, ExchangeContext, Reduced, Selection, Sparse, State
 
-ROOM = 1.15  # times the last step's union: it changes slowly
+ROOM = 1.15  # times an earlier step's union: it changes slowly
 SPARE_ROOM = 16  # blocks
 NEAR = 1.08  # within this of each other two unions have the same room
 
