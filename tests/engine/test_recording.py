@@ -18,7 +18,9 @@ def launches(recipe, step, state=None):
     return launches_of(pipeline, pipeline.init(SPEC) if state is None else state, step)
 
 
-@pytest.mark.parametrize("recipe", ["topk(0.01)", "dgc(0.01)", "topk(0.01, codec='regional+bf16')"])
+@pytest.mark.parametrize(
+    "recipe", ["topk(0.01)", "dgc(0.01)", "topk(0.01, codec='regional+bf16')", "int4", "int8"]
+)
 def test_steps_alike(recipe):
     assert launches(recipe, 7) is not None
     assert launches(recipe, 7) == launches(recipe, 8)
@@ -26,8 +28,11 @@ def test_steps_alike(recipe):
 
 @pytest.mark.parametrize(
     "recipe",
-    ["int4", "powersgd(4)", "randomk(0.01)", "clt-k(0.01)", "micro(0.01)", "qsgd", "gtopk(0.01)"],
-)
+    [
+        "int4(rotate=True)", "int4(rounding='stochastic')", "randomk(0.01)", "clt-k(0.01)",
+        "micro(0.01)", "qsgd", "gtopk(0.01)",
+    ],
+)  # fmt: skip
 def test_what_differs_by_step_is_never_replayed(recipe):
     assert launches(recipe, 7) is None
 
@@ -53,6 +58,15 @@ def test_union_has_another_room_when_the_union_has_grown():
     assert before == launches_of(pipeline, state, 8) is not None
     state["collective"]["blocks"] = torch.tensor(50)
     assert launches_of(pipeline, state, 8) != before
+
+
+def test_a_low_rank_draws_its_first_factors():
+    pipeline = tw.recipe("powersgd(4, start=3)")
+    state = pipeline.init(SPEC)
+    assert launches_of(pipeline, state, 7) is None
+    state["collective"]["factor/w"] = torch.ones(4)
+    assert launches_of(pipeline, state, 2) is None  # all of it travels until then
+    assert launches_of(pipeline, state, 7) == launches_of(pipeline, state, 8) is not None
 
 
 def test_dragonn_launches_more_where_it_samples_a_threshold():

@@ -17,6 +17,10 @@ RECIPES = (
     "ok-topk(0.01, codec='regional+bf16', unit='bucket')",
     "union(0.01)",
     "union(0.01, dtype='bf16', unit='bucket')",
+    "int4",
+    "int8",
+    "powersgd(4)",
+    "powersgd(16, 'bf16', unit='bucket')",
 )
 STEPS = 40
 ON_A_GPU = pytest.mark.skipif(ON_CPU, reason="nothing is recorded on a CPU")
@@ -31,7 +35,7 @@ def test_replayed_steps_bring_the_same_bits(gpu, size, recipe):
         assert replays >= STEPS // 3  # dragonn samples a threshold in many of the first steps
 
 
-@pytest.mark.parametrize("recipe", ["int4", "powersgd(4)", "topk(0.01, codec='rice+bf16')"])
+@pytest.mark.parametrize("recipe", ["int4(rotate=True)", "topk(0.01, codec='rice+bf16')"])
 @ON_A_GPU
 def test_what_differs_by_step_is_not_recorded(gpu, recipe):
     for launched, replayed, replays in gpu.run(recording.both_ways, 2, recipe, STEPS, DEVICE):

@@ -223,16 +223,17 @@ def test_a_damaged_shard_or_one_of_another_form_is_found(case: Case) -> None:
     form = Form(1000, 3, 4, 32, 5)
     rows = case.run(quantise_shards, normal(1000), form, 1)
     with case.chosen():
-        form.seal(rows, "here")
-        assert bool(form.sound(rows, "here")) and not form.sound(rows, "there")
-        form.seal(rows)
-        assert bool(form.sound(rows))
+        here, there = form.stamp("here"), form.stamp("there")
+        form.seal(rows, here)
+        assert bool(form.sound(rows, here)) and not form.sound(rows, there)
+        on_device = torch.full((), here, dtype=torch.int64, device=rows.device)
+        assert bool(form.sound(rows, on_device)) and not form.sound(rows, on_device + 1)
         others = (Form(1001, 3, 4, 32, 5), Form(1000, 3, 4, 32), Form(1000, 3, 4, 32, 6))
-        assert not any(bool(other.sound(rows)) for other in others)
+        assert here not in {other.stamp("here") for other in others}
         for place in (0, form.code_bytes, form.row_bytes - 9, form.row_bytes - 1):
             damaged = rows.clone()
             damaged[2, place] ^= 64
-            assert not form.sound(damaged)
+            assert not form.sound(damaged, here)
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 import thinwire as tw
 from thinwire.comm import Traffic
-from thinwire.units.unit import Unit, in_a_row
+from thinwire.units.unit import Unit
 
 TOPK = tw.recipe("topk", density=0.5)
 
@@ -51,16 +51,6 @@ def test_gradients_in_a_row_are_not_copied() -> None:
     grads = [bucket[:6].view(2, 3), bucket[6:]]
     unit = Unit.assemble({"a": grads[0], "b": grads[1]}, TOPK, {})
     assert unit.flatten(grads).data_ptr() == bucket.data_ptr()
-
-
-def test_what_is_in_a_row() -> None:
-    bucket = torch.arange(10.0)
-    row = in_a_row([bucket[2:5], bucket[5:9]])
-    assert row is not None
-    assert row.tolist() == bucket[2:9].tolist()
-    assert in_a_row([bucket[2:5], bucket[6:9]]) is None  # a gap
-    assert in_a_row([bucket[5:9], bucket[2:5]]) is None  # the wrong way round
-    assert in_a_row([bucket[::2]]) is None
 
 
 def test_dissolved_and_assembled_in_other_units_the_state_is_the_same() -> None:

@@ -1,5 +1,6 @@
 """Dense allreduce in few bits: quantised shards to their owners, and quantised sums from them."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,15 @@ from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.addend import Addend
 from thinwire.kernels.few_bits import Form, add_up_shards, dequantise_shards, quantise_shards
 from thinwire.settings import check_choice, check_integer
-from thinwire.types import AnyCodec, Collective, ExchangeContext, Reduced, Selection, Sparse
+from thinwire.types import (
+    AnyCodec,
+    Collective,
+    ExchangeContext,
+    Reduced,
+    Selection,
+    Sparse,
+    State,
+)
 
 BITS = (4, 8)
 ROUNDINGS = ("nearest", "stochastic")
@@ -64,6 +73,10 @@ class FewBits(Collective):
     def is_steady(self, codec: AnyCodec) -> bool:
         return True
 
+    def replays(self, state: State, step: int) -> Hashable | None:
+        """Seeds, of rotations and of rounding at random, are another in each step."""
+        return None if self.rotate or self.rounding == "stochastic" else ()
+
     def form(self, numel: int, ranks: int, rotation: int | None = None) -> Form:
         """How a tensor of this size travels between so many ranks."""
         return Form(numel, ranks, self.bits, self.group, rotation)
@@ -73,7 +86,8 @@ class FewBits(Collective):
         comm, me = ctx.comm, ctx.comm.rank
         form = self.form(x.numel(), comm.size, ctx.stream("rotation") if self.rotate else None)
         in_place = ctx.in_place and not isinstance(s, Sparse)
-        to_owners, from_owners = (f"{w} {ctx.step} {ctx.tensor}" for w in ("to", "from"))
+        to_owners = ctx.number(lambda step: form.stamp(f"to {step} {ctx.tensor}"), x.device)
+        from_owners = ctx.number(lambda step: form.stamp(f"from {step} {ctx.tensor}"), x.device)
         with ctx.phase("encode"):
             seed = self._seed("round", ctx)
             wires = quantise_shards(x, form, me, seed, in_place, addend)

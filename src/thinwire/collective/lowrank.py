@@ -1,6 +1,6 @@
 """PowerSGD: two allreduces of thin factors in place of one of matrices."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,15 @@ from thinwire.collective.dense import WIRE_DTYPES, Dense
 from thinwire.errors import RecipeError
 from thinwire.rng import hash_to_unit, stream_seed
 from thinwire.settings import check_choice, check_integer, check_range
-from thinwire.types import AnyCodec, Collective, ExchangeContext, Products, Reduced, Selection
+from thinwire.types import (
+    AnyCodec,
+    Collective,
+    ExchangeContext,
+    Products,
+    Reduced,
+    Selection,
+    State,
+)
 
 DTYPES = ("fp32", "bf16")  # float16 has too small a range for products
 
@@ -58,6 +66,7 @@ class LowRank(Collective):
     takes = "none"
     keeps_back = True
     whole_is_steady = True
+    in_two_rounds = True
 
     def __post_init__(self) -> None:
         check_range("rank", self.rank, 0, open_low=True)
@@ -69,6 +78,10 @@ class LowRank(Collective):
     def without_loss(self) -> Dense:
         """Rows are no matrices."""
         return Dense()
+
+    def replays(self, state: State, step: int) -> Hashable | None:
+        """Once there are factors: where there are none they are drawn by seeds of the step."""
+        return () if step >= self.start and state else None
 
     def exchange(self, s: Selection, codec: AnyCodec, ctx: ExchangeContext) -> Reduced:
         plan = factoring(ctx.shapes, self.rank)
@@ -159,7 +172,10 @@ def _cut(plan: Factoring, row: Tensor) -> list[Tensor]:
 
 
 def _recall(plan: Factoring, x: Tensor, ctx: ExchangeContext) -> Tensor:
-    """The last step's Q of every matrix; what there is none of is drawn."""
+    """The last step's Q of every matrix; what there is none of is drawn.
+
+    Where they still lie as `_remember` left them, that row itself: it changes in place.
+    """
     factors = []
     for name, numel in _owners(plan, ctx):
         known = ctx.memory.get(f"factor/{name}")
@@ -167,7 +183,8 @@ def _recall(plan: Factoring, x: Tensor, ctx: ExchangeContext) -> Tensor:
             seed = stream_seed(ctx.seed, ctx.step, name, "lowrank")
             known = hash_to_unit(torch.arange(numel, device=x.device), seed).sub_(0.5)
         factors.append(known.to(x).view(-1))
-    return torch.cat(factors)
+    row = foreach.in_a_row(factors)
+    return torch.cat(factors) if row is None else row
 
 
 def _remember(plan: Factoring, right: Tensor, guess: Tensor, ctx: ExchangeContext) -> None:

@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from thinwire import foreach
 from thinwire.errors import NonFiniteError
 from thinwire.kernels.max_abs import max_abs
-from thinwire.units.unit import in_a_row
 
 NonFinite = Literal["raise", "skip", "propagate"]
 
@@ -23,7 +23,7 @@ def look_at(grads: Mapping[str, Tensor]) -> tuple[list[str], float]:
     """The names of those that hold NaN or Inf, and the largest magnitude in the others."""
     tensors = list(grads.values())
     if tensors and not any(tensor.is_sparse for tensor in tensors):
-        row = in_a_row(tensors)
+        row = foreach.in_a_row(tensors)
         if row is not None and math.isfinite(largest := float(_largest(row))):
             return [], largest
     magnitudes = dict(zip(grads, largest_magnitudes(grads), strict=True))

@@ -29,7 +29,7 @@ class StreamLanes:
         self._taken = 0  # in this step; the ranks must agree on whose turn it is
 
     @contextmanager
-    def take(self, device: torch.device) -> Iterator[None]:
+    def take(self, device: torch.device) -> Iterator[int]:
         """Queue what is inside on the next lane, behind what the caller's stream has so far."""
         if device not in self._streams:
             self._streams[device] = [torch.cuda.Stream(device, HIGHEST) for _ in range(LANES)]
@@ -38,7 +38,7 @@ class StreamLanes:
         stream = self._streams[device][turn]
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream), self._comm.lane(turn):
-            yield
+            yield turn
 
     def join(self) -> None:
         """Let the caller's stream wait for all of them; the first lane is the next to be taken."""

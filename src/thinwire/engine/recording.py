@@ -58,22 +58,22 @@ class Recordings:
     """The recordings of a synchroniser's units.
 
     A step is recorded when it is over, and the backward pass too: a recording runs nothing and
-    sends nothing, so the ranks need not meet for it. All graphs share the memory of what they need
-    only in between: they run one after the other. Not `wanted`, nothing is recorded.
+    sends nothing, so the ranks need not meet for it. All graphs of a lane share the memory of what
+    they need only in between: they run one after the other. Not `wanted`, nothing is recorded.
     """
 
     def __init__(self, wanted: bool = True) -> None:
-        self._due: list[tuple[Unit, Tensor]] = []
+        self._due: list[tuple[Unit, Tensor, int]] = []
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
-        self._pools: dict[torch.device, _Pool] = {}
+        self._pools: dict[tuple[torch.device, int], _Pool] = {}
         self._wanted = wanted
 
-    def replay(self, unit: Unit, flat: Tensor) -> Recording | None:
-        """Replay the unit's step on this gradient, if one like it was recorded.
+    def replay(self, unit: Unit, flat: Tensor, lane: int = 0) -> Recording | None:
+        """Replay the unit's step on this gradient, if one like it was recorded for this lane.
 
         If not, and the step before was like this one, the next is recorded by `record`.
         """
-        key = _key(unit, flat) if self._wanted else None
+        key = _key(unit, flat, lane) if self._wanted else None
         if key is None:
             return None
         recording: Recording | None = unit.recording
@@ -83,7 +83,7 @@ class Recordings:
             return recording
         unit.recording = None
         if unit.launched == key:
-            self._due.append((unit, flat))
+            self._due.append((unit, flat, lane))
         unit.launched = key
         return None
 
@@ -93,10 +93,10 @@ class Recordings:
         It is not kept: whoever drops a synchroniser wants its sockets closed at once.
         """
         due, self._due = self._due, []
-        for unit, flat in due:
-            if self._wanted and _key(unit, flat) == unit.launched:
+        for unit, flat, lane in due:
+            if self._wanted and _key(unit, flat, lane) == unit.launched:
                 try:
-                    unit.recording = self._recorded(unit, flat, context(unit))
+                    unit.recording = self._recorded(unit, flat, lane, context(unit))
                 except RuntimeError as error:  # nothing has run: all goes on as before
                     self._wanted = False
                     warnings.warn(
@@ -107,19 +107,22 @@ class Recordings:
         """The step broke off."""
         self._due = []
 
-    def _recorded(self, unit: Unit, flat: Tensor, ctx: StepContext) -> Recording:
-        device, key = unit.spec.device, _key(unit, flat)
+    def _recorded(self, unit: Unit, flat: Tensor, lane: int, ctx: StepContext) -> Recording:
+        device, key = unit.spec.device, _key(unit, flat, lane)
         if device not in self._streams:
             self._streams[device] = torch.cuda.Stream(device)
-            self._pools[device] = _Pool(device)
-        recorder = Recorder(ctx.comm, self._pools[device].handle, device)
+        if (device, lane) not in self._pools:
+            self._pools[device, lane] = _Pool(device)
+        recorder = Recorder(ctx.comm, self._pools[device, lane].handle, device)
         ctx = recorder.takes_part(ctx)
         # A graph that is dropped may not come to its end while another is recorded.
         stream = self._streams[device]
         with _no_collection(), torch.cuda.device(device), torch.cuda.stream(stream), recorder:
             prepared = unit.pipeline.prepare(flat, unit.state, ctx)
             unit.pipeline.complete(prepared, flat, unit.state, ctx)
-        assert _key(unit, flat) == key, f"{unit.pipeline!r} keeps its state elsewhere after a step"
+        assert _key(unit, flat, lane) == key, (
+            f"{unit.pipeline!r} keeps its state elsewhere after a step"
+        )
         return recorder.recording(key, _without_memory(prepared.selection))
 
 
@@ -239,8 +242,8 @@ def launches_of(pipeline: Pipeline, state: PipelineState, step: int) -> Hashable
     return None if None in keys else (pipeline.density_at(step), *keys)
 
 
-def _key(unit: Unit, flat: Tensor) -> Hashable | None:
-    """What a recording is good for: one pipeline, and where gradient and state lie."""
+def _key(unit: Unit, flat: Tensor, lane: int) -> Hashable | None:
+    """What a recording is good for: one pipeline and lane, and where gradient and state lie."""
     launches = launches_of(unit.pipeline, unit.state, unit.step)
     if launches is None:
         return None
@@ -248,7 +251,7 @@ def _key(unit: Unit, flat: Tensor) -> Hashable | None:
         (id(own), *((key, value.data_ptr()) for key, value in own.items() if value.is_cuda))
         for own in unit.state.values()
     )
-    return unit.pipeline, launches, flat.data_ptr(), *state
+    return unit.pipeline, launches, lane, flat.data_ptr(), *state
 
 
 def _without_memory(selection: Selection) -> Selection:

@@ -46,8 +46,8 @@ class StepRunner:
             self.lanes.join()
             self._begin(unit, grads)()
         elif unit.pipeline.collective.in_two_rounds and unit.spec.device.type == "cuda":
-            with self.lanes.take(unit.spec.device):
-                self._run_steadily(unit, grads)
+            with self.lanes.take(unit.spec.device) as lane:
+                self._run_steadily(unit, grads, lane)
         else:
             self.lanes.join()
             self._run_steadily(unit, grads)
@@ -118,12 +118,12 @@ class StepRunner:
         if self.nodes is not None:
             self.nodes.close()
 
-    def _run_steadily(self, unit: Unit, grads: list[Tensor]) -> None:
-        """All of a step, queued on the caller's stream."""
+    def _run_steadily(self, unit: Unit, grads: list[Tensor], lane: int = 0) -> None:
+        """All of a step, queued on the caller's stream, which is that of a lane."""
         flat, before = unit.flatten(grads), self.comm.traffic.now()
         # Steps whose phases are timed are launched kernel by kernel.
         timed = unit.meter.clock.times(unit.spec.device)
-        recording = None if timed else self.recordings.replay(unit, flat)
+        recording = None if timed else self.recordings.replay(unit, flat, lane)
         if recording is not None:
             for number, then in recording.told:
                 self.readback.later(number, then)

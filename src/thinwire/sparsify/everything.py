@@ -1,5 +1,6 @@
 """Everything: the dense recipes' sparsifier."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -18,6 +19,9 @@ class Everything(Sparsifier):
     def select(self, x: Tensor, state: State, ctx: StepContext) -> Selection:
         """`x` itself."""
         return x
+
+    def replays(self, state: State, step: int) -> Hashable | None:
+        return ()
 
     def select_parts(self, x: LazySum, state: State, ctx: StepContext) -> Selection:
         """All of it, whatever is let past."""

@@ -173,7 +173,7 @@ class Unit:
 
     def flatten(self, grads: Sequence[Tensor]) -> Tensor:
         """The gradients as one flat tensor: a view where they lie in a row, else a copy."""
-        row = in_a_row(grads)
+        row = foreach.in_a_row(grads)
         if row is not None:
             self._flat = None
             return row
@@ -285,19 +285,6 @@ def _selecting(layout: Layout, pipeline: Pipeline) -> Layout:
     """A layout as this pipeline selects: over each tensor, or over all."""
     several = sum(not past for past in layout.past) > 1
     return replace(layout, each=several and pipeline.unit == "tensor")
-
-
-def in_a_row(tensors: Sequence[Tensor]) -> Tensor | None:
-    """All of these as one flat view, if they lie in memory one after the other, as in a bucket."""
-    first, end = tensors[0], tensors[0].data_ptr()
-    for tensor in tensors:
-        if not tensor.is_contiguous() or tensor.data_ptr() != end or tensor.dtype != first.dtype:
-            return None
-        end += tensor.nbytes
-    storage = first.untyped_storage()
-    if end > storage.data_ptr() + storage.nbytes():
-        return None  # neighbours by chance
-    return first.as_strided((sum(t.numel() for t in tensors),), (1,))
 
 
 def _fitting(saved: SavedState, key: str, name: str, like: Tensor) -> Tensor:

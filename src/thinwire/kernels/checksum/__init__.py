@@ -4,6 +4,7 @@ from torch import Tensor
 
 from thinwire.kernels import implementation
 from thinwire.kernels.checksum import reference
+from thinwire.rng import Seed
 
 
 def checksum(words: Tensor, first: int = 0) -> Tensor:
@@ -14,6 +15,9 @@ def checksum(words: Tensor, first: int = 0) -> Tensor:
     return implementation(reference.checksum, words.device)(words, first)
 
 
-def checksum_rows(words: Tensor, first: int = 0) -> Tensor:
-    """The checksum of each row of a matrix of words, whose rows may lie apart."""
+def checksum_rows(words: Tensor, first: Seed = 0) -> Tensor:
+    """The checksum of each row of a matrix of words, whose rows may lie apart.
+
+    `first` may lie on their device, so that nobody waits for it.
+    """
     return implementation(reference.checksum_rows, words.device)(words, first)

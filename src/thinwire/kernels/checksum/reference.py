@@ -9,17 +9,17 @@ Multilinear hashing goes back to Carter and Wegman (1979). This is no defence ag
 import torch
 from torch import Tensor
 
-from thinwire.rng import mix64
+from thinwire.rng import Seed, mix64
 
 SEED = 0x7468696E  # "thin": any constant that keeps mix64(0) from being 0
 
 
-def checksum(words: Tensor, first: int = 0) -> Tensor:
+def checksum(words: Tensor, first: Seed = 0) -> Tensor:
     """Integer sums wrap, so that the order of summation does not matter."""
-    positions = torch.arange(first, first + words.numel(), device=words.device)
+    positions = torch.arange(words.numel(), device=words.device) + first
     folded = words ^ ((words >> 32) & 0xFFFFFFFF)
     return (folded * (mix64(positions, SEED) | 1)).sum()
 
 
-def checksum_rows(words: Tensor, first: int = 0) -> Tensor:
+def checksum_rows(words: Tensor, first: Seed = 0) -> Tensor:
     return torch.stack([checksum(row, first) for row in words])

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from thinwire.kernels._triton import mix64, mix_offset
 from thinwire.kernels.checksum.reference import SEED
+from thinwire.rng import Seed
 
 BLOCK = 2048
 WARPS = 8
@@ -14,7 +15,10 @@ OFFSET = mix_offset(SEED)
 
 
 @triton.jit(do_not_specialize=["count", "first", "stride"])
-def _add_up(words, total, count, first, stride, offset, BLOCK: tl.constexpr):
+def _add_up(words, total, count, first, begin, stride, offset, BLOCK: tl.constexpr):
+    """`first` is a number, or else `begin` is where one lies."""
+    if begin is not None:
+        first = tl.load(begin)
     row = tl.program_id(1).to(tl.int64)
     words += row * stride
     total += row
@@ -28,14 +32,15 @@ def checksum(words: Tensor, first: int = 0) -> Tensor:
     total = torch.zeros((), dtype=torch.int64, device=words.device)
     if words.numel():
         grid = (triton.cdiv(words.numel(), BLOCK), 1)
-        _add_up[grid](words, total, words.numel(), first, 0, OFFSET, BLOCK, num_warps=WARPS)
+        _add_up[grid](words, total, words.numel(), first, None, 0, OFFSET, BLOCK, num_warps=WARPS)
     return total
 
 
-def checksum_rows(words: Tensor, first: int = 0) -> Tensor:
+def checksum_rows(words: Tensor, first: Seed = 0) -> Tensor:
     rows, count = words.shape
     totals = torch.zeros(rows, dtype=torch.int64, device=words.device)
     if count:
         grid, stride = (triton.cdiv(count, BLOCK), rows), words.stride(0)
-        _add_up[grid](words, totals, count, first, stride, OFFSET, BLOCK, num_warps=WARPS)
+        number, begin = (0, first) if isinstance(first, Tensor) else (first, None)
+        _add_up[grid](words, totals, count, number, begin, stride, OFFSET, BLOCK, num_warps=WARPS)
     return totals

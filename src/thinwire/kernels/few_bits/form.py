@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from thinwire.kernels.checksum import checksum_rows
-from thinwire.rng import fingerprint
+from thinwire.rng import Seed, fingerprint
 
 SMALLEST = 2.0**-100  # of a group's largest magnitude: below it the group waits
 NAN_SCALE = 0x7FC0  # a bfloat16: something in the group is not finite
@@ -78,20 +78,23 @@ class Form:
         first = self.code_bytes
         return rows[:, first : first + 2 * self.groups].view(torch.bfloat16)
 
-    def seal(self, rows: Tensor, address: str = "") -> None:
-        """Write the checksums of rows that are to be read at this address: a step, a tensor."""
-        rows.view(torch.int64)[:, -1] = self._checksums(rows, address)
-
-    def sound(self, rows: Tensor, address: str = "") -> Tensor:
-        """Whether (0-D, bool) all rows are sealed as of this form, for this address: asks the host
-        nothing."""
-        return (rows.view(torch.int64)[:, -1] == self._checksums(rows, address)).all()
-
-    def _checksums(self, rows: Tensor, address: str) -> Tensor:
-        """Of words counted from a number that stands for form and address, in place of a header."""
+    def stamp(self, address: str = "") -> int:
+        """What stands for this form and an address (a step, a tensor), in place of a header."""
         form = f"{self.numel}/{self.shards} {self.bits} {self.group} {self.rotation}"
-        start = fingerprint(f"few bits 2: {form} {address}") >> 23
-        return checksum_rows(rows.view(torch.int64)[:, :-1], start)
+        return fingerprint(f"few bits 2: {form} {address}") >> 23
+
+    def seal(self, rows: Tensor, stamp: Seed) -> None:
+        """Write the checksums of rows that are to be read with this stamp."""
+        rows.view(torch.int64)[:, -1] = _checksums(rows, stamp)
+
+    def sound(self, rows: Tensor, stamp: Seed) -> Tensor:
+        """Whether (0-D, bool) all rows are sealed with this stamp: asks the host nothing."""
+        return (rows.view(torch.int64)[:, -1] == _checksums(rows, stamp)).all()
+
+
+def _checksums(rows: Tensor, stamp: Seed) -> Tensor:
+    """Of words counted from the stamp."""
+    return checksum_rows(rows.view(torch.int64)[:, :-1], stamp)
 
 
 def is_power_of_two(number: int) -> bool:
