@@ -11,7 +11,7 @@ import thinwire as tw
 from frontends.test_ddp import twins
 from gpu.ranks import TIMEOUT, Layers
 from support.contracts.cases import digest
-from thinwire.engine.recording import Recording
+from thinwire.engine.recording import Exchange, Recording
 from thinwire.frontends import Handle
 from thinwire.units import clock
 
@@ -23,18 +23,18 @@ TIMED = 2  # steps at first, which are launched kernel by kernel
 @contextmanager
 def soon_replayed() -> Iterator[list[int]]:
     """Steps are replayed after a few; the steps of units that were."""
-    before, replay = clock.ALL_UP_TO, Recording.replay
+    before, launches = clock.ALL_UP_TO, Recording.launches
     replayed: list[int] = []
 
-    def noted(self: Recording, step: int) -> None:
+    def noted(self: Recording, step: int, exchange: Exchange) -> Iterator[object]:
         replayed.append(step)
-        replay(self, step)
+        return launches(self, step, exchange)
 
-    clock.ALL_UP_TO, Recording.replay = TIMED, noted  # type: ignore[misc, method-assign]
+    clock.ALL_UP_TO, Recording.launches = TIMED, noted  # type: ignore[misc, method-assign]
     try:
         yield replayed
     finally:
-        clock.ALL_UP_TO, Recording.replay = before, replay  # type: ignore[misc, method-assign]
+        clock.ALL_UP_TO, Recording.launches = before, launches  # type: ignore[misc, method-assign]
 
 
 def train(

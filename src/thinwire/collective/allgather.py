@@ -40,6 +40,7 @@ class AllGather(Collective):
 
     sends_selection = True  # as it was made: no partial sums, no regions
     joins = True
+    in_one_round = True
 
     def is_steady(self, codec: AnyCodec) -> bool:
         return self.batched and isinstance(codec, Codec) and codec.is_steady

@@ -9,7 +9,7 @@ launched there is recorded as a CUDA graph. The exchanges are not: NCCL is calle
 
 import gc
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,24 +19,36 @@ import torch
 from torch import Tensor
 from torch.autograd import profiler
 
-from thinwire.errors import exchange_named
 from thinwire.pipeline import Pipeline, PipelineState
 from thinwire.types import Communicator, Selection, Sparse, StepContext
 from thinwire.units.unit import Unit
 
-Part = tuple[str, Callable[[], object]]
+Exchange = Callable[[Callable[[], object]], Iterable[object]]
+"""Begins an exchange. What comes of it stops for as long as others may go first."""
 Number = tuple[Tensor, Callable[[int], int]]
 Told = tuple[Tensor, Callable[[int], None]]
 MOST = 32  # numbers of a step that it is told, or that are told of it
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Of a step: a graph, named by the phase that it begins with, or a call that exchanges."""
+
+    phase: str
+    launch: Callable[[], object]
+    exchanges: bool = False
+
+    def __call__(self) -> None:
+        with _shown(self.phase):
+            self.launch()
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """What a step launches: graphs, and between them calls that exchange.
 
-    `key`: what it was recorded for. `parts` are named by the phase that they begin with. `numbers`
-    are written before, for the step that it is; `told` are on their way to the host afterwards.
-    `selection` is of the right size, without memory.
+    `key`: what it was recorded for. `numbers` are written before, for the step that it is; `told`
+    are on their way to the host afterwards. `selection` is of the right size, without memory.
     """
 
     key: Hashable
@@ -45,45 +57,51 @@ class Recording:
     told: tuple[Told, ...]
     selection: Selection
 
-    def replay(self, step: int) -> None:
-        """Launch all of it, on the caller's stream."""
+    def launches(self, step: int, exchange: Exchange) -> Iterator[object]:
+        """Launch all of it on the caller's stream; it stops where `exchange` does."""
         for number, by_step in self.numbers:
             number.fill_(by_step(step))
-        for phase, part in self.parts:
-            with _shown(phase):
+        for part in self.parts:
+            if part.exchanges:
+                yield from exchange(part)
+            else:
                 part()
+
+
+def at_once(exchange: Callable[[], object]) -> Iterable[object]:
+    """On the caller's stream, which waits for it."""
+    exchange()
+    return ()
 
 
 class Recordings:
     """The recordings of a synchroniser's units.
 
     A step is recorded when it is over, and the backward pass too: a recording runs nothing and
-    sends nothing, so the ranks need not meet for it. All graphs of a lane share the memory of what
-    they need only in between: they run one after the other. Not `wanted`, nothing is recorded.
+    sends nothing, so the ranks need not meet for it. All graphs of a place share the memory of what
+    they need only in between: of the units there one is over before the next begins. Not `wanted`,
+    nothing is recorded.
     """
 
     def __init__(self, wanted: bool = True) -> None:
         self._due: list[tuple[Unit, Tensor, int]] = []
-        self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._pools: dict[tuple[torch.device, int], _Pool] = {}
         self._wanted = wanted
 
-    def replay(self, unit: Unit, flat: Tensor, lane: int = 0) -> Recording | None:
-        """Replay the unit's step on this gradient, if one like it was recorded for this lane.
+    def find(self, unit: Unit, flat: Tensor, place: int) -> Recording | None:
+        """Of a step like the unit's next one, on this gradient and at this place.
 
-        If not, and the step before was like this one, the next is recorded by `record`.
+        If there is none, and the step before was like this one, the next is recorded by `record`.
         """
-        key = _key(unit, flat, lane) if self._wanted else None
+        key = _key(unit, flat, place) if self._wanted else None
         if key is None:
             return None
         recording: Recording | None = unit.recording
         if recording is not None and recording.key == key:
-            with exchange_named(type(unit.pipeline.collective).__name__, unit.spec.name, unit.step):
-                recording.replay(unit.step)
             return recording
         unit.recording = None
         if unit.launched == key:
-            self._due.append((unit, flat, lane))
+            self._due.append((unit, flat, place))
         unit.launched = key
         return None
 
@@ -93,10 +111,10 @@ class Recordings:
         It is not kept: whoever drops a synchroniser wants its sockets closed at once.
         """
         due, self._due = self._due, []
-        for unit, flat, lane in due:
-            if self._wanted and _key(unit, flat, lane) == unit.launched:
+        for unit, flat, place in due:
+            if self._wanted and _key(unit, flat, place) == unit.launched:
                 try:
-                    unit.recording = self._recorded(unit, flat, lane, context(unit))
+                    unit.recording = self._recorded(unit, flat, place, context(unit))
                 except RuntimeError as error:  # nothing has run: all goes on as before
                     self._wanted = False
                     warnings.warn(
@@ -107,32 +125,35 @@ class Recordings:
         """The step broke off."""
         self._due = []
 
-    def _recorded(self, unit: Unit, flat: Tensor, lane: int, ctx: StepContext) -> Recording:
-        device, key = unit.spec.device, _key(unit, flat, lane)
-        if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device)
-        if (device, lane) not in self._pools:
-            self._pools[device, lane] = _Pool(device)
-        recorder = Recorder(ctx.comm, self._pools[device, lane].handle, device)
+    def _recorded(self, unit: Unit, flat: Tensor, place: int, ctx: StepContext) -> Recording:
+        device, key = unit.spec.device, _key(unit, flat, place)
+        if (device, place) not in self._pools:
+            self._pools[device, place] = _Pool(device)
+        pool = self._pools[device, place]
+        recorder = Recorder(ctx.comm, pool.handle, device)
         ctx = recorder.takes_part(ctx)
         # A graph that is dropped may not come to its end while another is recorded.
-        stream = self._streams[device]
-        with _no_collection(), torch.cuda.device(device), torch.cuda.stream(stream), recorder:
+        with _no_collection(), torch.cuda.device(device), torch.cuda.stream(pool.stream), recorder:
             prepared = unit.pipeline.prepare(flat, unit.state, ctx)
             unit.pipeline.complete(prepared, flat, unit.state, ctx)
-        assert _key(unit, flat, lane) == key, (
+        assert _key(unit, flat, place) == key, (
             f"{unit.pipeline!r} keeps its state elsewhere after a step"
         )
         return recorder.recording(key, _without_memory(prepared.selection))
 
 
 class _Pool:
-    """Memory that graphs share. An empty one holds it while there is no other."""
+    """Memory that graphs share. An empty one holds it while there is no other.
+
+    They are recorded on one stream, since cuBLAS has a workspace for each stream: graphs of two
+    places, which may run at the same time, must not have the same.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.handle: Any = torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream(device)
         self._holder = torch.cuda.CUDAGraph()
-        with warnings.catch_warnings(), torch.cuda.stream(torch.cuda.Stream(device)):
+        with warnings.catch_warnings(), torch.cuda.stream(self.stream):
             warnings.simplefilter("ignore")  # that it is empty
             self._holder.capture_begin(self.handle, capture_error_mode="thread_local")
             self._holder.capture_end()
@@ -174,7 +195,7 @@ class Recorder:
 
     def __exit__(self, *error: object) -> None:
         self._graph.capture_end()
-        self._parts.append((self._phase or "other", self._graph.replay))
+        self._parts.append(Part(self._phase or "other", self._graph.replay))
         self._phase = None
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
@@ -197,7 +218,7 @@ class Recorder:
 
     def _exchange(self, call: Callable[[], Tensor]) -> None:
         self.__exit__()
-        self._parts.append(("exchange", call))
+        self._parts.append(Part("exchange", call, exchanges=True))
         self.__enter__()
 
     def _begins(self, phase: str) -> AbstractContextManager[None]:
@@ -242,8 +263,8 @@ def launches_of(pipeline: Pipeline, state: PipelineState, step: int) -> Hashable
     return None if None in keys else (pipeline.density_at(step), *keys)
 
 
-def _key(unit: Unit, flat: Tensor, lane: int) -> Hashable | None:
-    """What a recording is good for: one pipeline and lane, and where gradient and state lie."""
+def _key(unit: Unit, flat: Tensor, place: int) -> Hashable | None:
+    """What a recording is good for: one pipeline and place, and where gradient and state lie."""
     launches = launches_of(unit.pipeline, unit.state, unit.step)
     if launches is None:
         return None
@@ -251,7 +272,7 @@ def _key(unit: Unit, flat: Tensor, lane: int) -> Hashable | None:
         (id(own), *((key, value.data_ptr()) for key, value in own.items() if value.is_cuda))
         for own in unit.state.values()
     )
-    return unit.pipeline, launches, lane, flat.data_ptr(), *state
+    return unit.pipeline, launches, place, flat.data_ptr(), *state
 
 
 def _without_memory(selection: Selection) -> Selection:

@@ -1,18 +1,21 @@
 """One step of one unit: flat over all ranks, or inside nodes first and then between them."""
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 
 from torch import Tensor
 
 from thinwire.comm import GroupCommunicator, Nodes, Traffic
+from thinwire.engine.conveyor import Conveyor
 from thinwire.engine.lanes import StreamLanes
 from thinwire.engine.overlap import AsyncAllReduces
 from thinwire.engine.readback import Readback
-from thinwire.engine.recording import Recordings
+from thinwire.engine.recording import Exchange, Recording, Recordings, at_once
 from thinwire.engine.series import Series
 from thinwire.engine.thread import OrderedWorker
+from thinwire.errors import exchange_named
 from thinwire.types import Selection, Sparse, StepContext, accumulator
 from thinwire.units.rows import RowUnit, from_coo, to_coo
 from thinwire.units.unit import Unit
@@ -30,6 +33,7 @@ class StepRunner:
         self.worker = OrderedWorker()
         self.sums = AsyncAllReduces(comm)
         self.lanes = StreamLanes(comm)
+        self.conveyor = Conveyor(comm)
         self.readback = Readback(comm)
         self.recordings = Recordings(replay)
         self.series = Series()
@@ -43,14 +47,16 @@ class StepRunner:
     def run(self, unit: Unit, grads: list[Tensor]) -> None:
         """One step of one unit in the calling thread; it is over only after `finish`."""
         if not self.is_steady(unit):
+            self.conveyor.drain()
             self.lanes.join()
             self._begin(unit, grads)()
         elif unit.pipeline.collective.in_two_rounds and unit.spec.device.type == "cuda":
+            self.conveyor.drain()
             with self.lanes.take(unit.spec.device) as lane:
-                self._run_steadily(unit, grads, lane)
+                self._run_in_lane(unit, grads, lane)
         else:
             self.lanes.join()
-            self._run_steadily(unit, grads)
+            self._run_in_turn(unit, grads)
 
     def is_steady(self, unit: Unit) -> bool:
         """Whether the unit's step asks the host nothing: then it is queued, whoever calls."""
@@ -95,6 +101,7 @@ class StepRunner:
     def finish(self) -> None:
         """Wait for what is still under way."""
         self.sums.finish()
+        self.conveyor.finish()
         self.lanes.join()
         self.readback.read()
         self.recordings.record(self._steady_context)
@@ -102,6 +109,7 @@ class StepRunner:
     def abandon(self) -> None:
         """As `finish`, for a step that is taken back: nothing may stay under way."""
         self.sums.abandon()
+        self.conveyor.abandon()
         self.lanes.join()
         self.recordings.forget()
 
@@ -118,23 +126,60 @@ class StepRunner:
         if self.nodes is not None:
             self.nodes.close()
 
-    def _run_steadily(self, unit: Unit, grads: list[Tensor], lane: int = 0) -> None:
-        """All of a step, queued on the caller's stream, which is that of a lane."""
-        flat, before = unit.flatten(grads), self.comm.traffic.now()
-        # Steps whose phases are timed are launched kernel by kernel.
-        timed = unit.meter.clock.times(unit.spec.device)
-        recording = None if timed else self.recordings.replay(unit, flat, lane)
+    def _run_in_turn(self, unit: Unit, grads: list[Tensor]) -> None:
+        """A step that asks the host nothing; from a recording, side by side with other units'."""
+        place, flat = self.conveyor.place(), unit.flatten(grads)
+        # Units of one exchange have them in the same order, however their steps are launched.
+        group = 0 if unit.pipeline.collective.in_one_round else place
+        recording = self._recording(unit, flat, place)
         if recording is not None:
-            for number, then in recording.told:
-                self.readback.later(number, then)
-            selection = recording.selection
+            beside = partial(self.conveyor.beside, unit.spec.device, group)
+            self.conveyor.add(self._replay(recording, unit, flat, grads, beside))
+            return
+        self.conveyor.drain()
+        with self.comm.lane(group):
+            self._launch(unit, flat, grads)
+
+    def _run_in_lane(self, unit: Unit, grads: list[Tensor], lane: int) -> None:
+        """The same on the caller's stream, which is that of a lane."""
+        flat = unit.flatten(grads)
+        recording = self._recording(unit, flat, lane)
+        if recording is None:
+            self._launch(unit, flat, grads)
         else:
-            ctx = self._steady_context(unit)
-            prepared = unit.pipeline.prepare(flat, unit.state, ctx)
-            unit.pipeline.complete(prepared, flat, unit.state, ctx)
-            selection = prepared.selection
+            deque(self._replay(recording, unit, flat, grads, at_once), maxlen=0)
+
+    def _recording(self, unit: Unit, flat: Tensor, place: int) -> Recording | None:
+        """Steps whose phases are timed are launched kernel by kernel."""
+        timed = unit.meter.clock.times(unit.spec.device)
+        return None if timed else self.recordings.find(unit, flat, place)
+
+    def _replay(
+        self, recording: Recording, unit: Unit, flat: Tensor, grads: list[Tensor], how: Exchange
+    ) -> Iterator[object]:
+        """A step from its recording, which stops where its exchanges do."""
+        moved = Traffic()
+
+        def counted(exchange: Callable[[], object]) -> None:
+            before = self.comm.traffic.now()
+            exchange()
+            own = self.comm.traffic.since(before)
+            moved.count(own.sent, own.received)
+
+        with exchange_named(type(unit.pipeline.collective).__name__, unit.spec.name, unit.step):
+            yield from recording.launches(unit.step, lambda call: how(partial(counted, call)))
+        for number, then in recording.told:
+            self.readback.later(number, then)
         unit.unflatten(flat, grads)
-        self._count(unit, selection, before)
+        unit.count(recording.selection, moved, self.comm.size)
+
+    def _launch(self, unit: Unit, flat: Tensor, grads: list[Tensor]) -> None:
+        """A step, kernel by kernel."""
+        before, ctx = self.comm.traffic.now(), self._steady_context(unit)
+        prepared = unit.pipeline.prepare(flat, unit.state, ctx)
+        unit.pipeline.complete(prepared, flat, unit.state, ctx)
+        unit.unflatten(flat, grads)
+        self._count(unit, prepared.selection, before)
 
     def _steady_context(self, unit: Unit) -> StepContext:
         return unit.context(
