@@ -114,7 +114,7 @@ def line(row: dict[str, Any]) -> str:
 def add(row: dict[str, object]) -> None:
     before = json.loads(FILE.read_text())["rows"] if FILE.exists() else []
     rows = [one for one in before if one["environment"] != row["environment"]] + [row]
-    FILE.write_text(json.dumps({"schema": 1, "rows": rows}, indent=1) + "\n")
+    FILE.write_text(json.dumps({"schema": 1, "machine": {}, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

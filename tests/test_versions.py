@@ -6,6 +6,8 @@ import runpy
 import tomllib
 from pathlib import Path
 
+from thinwire.results.rows import read
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -18,6 +20,11 @@ def test_the_table_has_every_row_of_its_file() -> None:
     line = runpy.run_path(str(ROOT / "scripts" / "versions.py"))["line"]
     page = (ROOT / "docs" / "doors.md").read_text()
     assert [row["environment"] for row in rows() if line(row) not in page] == []
+
+
+def test_a_report_reads_the_whole_folder() -> None:
+    read_rows = read([ROOT / "docs" / "results"]).rows
+    assert [row["environment"] for row in read_rows if row["file"] == "versions.json"]
 
 
 def test_the_lowest_that_are_asked_for_were_tried() -> None:
