@@ -68,6 +68,29 @@ def several_backwards(group: Any, rank: int, size: int, recipe: Any, device: str
     handle.close()
 
 
+def taken_back(
+    group: Any, rank: int, size: int, policy: str, view: bool, device: str
+) -> tuple[int, list[object]]:
+    """How many values the gradients had before a rank brought NaN, and which they have then."""
+    model, _ = twins(lambda: Layers(64, 6), device)
+    ddp = DDP(model, process_group=group, bucket_cap_mb=0.01, gradient_as_bucket_view=view)
+    handle = tw.compress(ddp, "topk(0.05, bypass=0)", timeout=TIMEOUT, nonfinite=policy)
+    for step in range(3):
+        ddp.zero_grad()
+        x = torch.randn(8, 64, generator=torch.Generator().manual_seed(size * step + rank))
+        ddp(x.to(device)).square().mean().backward()
+    before = len({value for p in model.parameters() for value in p.grad.flatten().tolist()})
+    ddp.zero_grad()
+    x[0, 0] = torch.nan if rank == 0 else 1.0
+    try:
+        ddp(x.to(device)).square().mean().backward()
+    except tw.NonFiniteError:
+        assert policy == "raise"
+    after = {value for p in model.parameters() for value in p.grad.flatten().tolist()}
+    handle.close()
+    return before, sorted({"nan" if value != value else value for value in after}, key=str)
+
+
 def auto_balances(
     group: Any, rank: int, size: int, auto: Any, folder: str, steps: int, device: str
 ) -> tuple[float, str, dict[str, str]]:

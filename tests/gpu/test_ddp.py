@@ -90,6 +90,15 @@ def test_a_bad_gradient_raises_on_every_rank(gpu, size, value):
     gpu.run(ddp.poisoned, size, value, DEVICE)
 
 
+@pytest.mark.parametrize("view", [False, True], ids=["own memory", "bucket view"])
+@pytest.mark.parametrize("policy", ["skip", "propagate", "raise"])
+def test_gradients_of_a_step_that_is_taken_back(gpu, size, policy, view):
+    """Also those of buckets that DDP was done with before the ranks knew."""
+    for before, after in gpu.run(ranks.taken_back, size, policy, view, DEVICE):
+        assert after == {"skip": [0.0], "propagate": ["nan"], "raise": ["nan"]}[policy]
+        assert before > 1  # it had something else to copy
+
+
 @pytest.mark.parametrize("layer", ["first", "last"])
 def test_a_plain_sum_tells_every_rank_of_nan(gpu, layer):
     gpu.run(ddp.poisoned_sum, 2, layer, DEVICE)

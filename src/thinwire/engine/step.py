@@ -98,11 +98,13 @@ class StepRunner:
         self._count(unit, mine, before)
         return mean.to(coo.dtype)
 
-    def finish(self) -> None:
-        """Wait for what is still under way."""
+    def finish(self, queued: Job | None = None) -> None:
+        """Wait for what is still under way; `queued` is called when a GPU has all it must do."""
         self.sums.finish()
         self.conveyor.finish()
         self.lanes.join()
+        if queued is not None:
+            queued()
         self.readback.read()
         self.recordings.record(self._steady_context)
 
