@@ -33,7 +33,7 @@ class StepRunner:
         self.worker = OrderedWorker()
         self.sums = AsyncAllReduces(comm)
         self.lanes = StreamLanes(comm)
-        self.conveyor = Conveyor(comm)
+        self.conveyor = Conveyor()
         self.readback = Readback(comm)
         self.recordings = Recordings(replay)
         self.series = Series()
@@ -46,17 +46,21 @@ class StepRunner:
 
     def run(self, unit: Unit, grads: list[Tensor]) -> None:
         """One step of one unit in the calling thread; it is over only after `finish`."""
-        if not self.is_steady(unit):
-            self.conveyor.drain()
-            self.lanes.join()
-            self._begin(unit, grads)()
-        elif unit.pipeline.collective.in_two_rounds and unit.spec.device.type == "cuda":
-            self.conveyor.drain()
-            with self.lanes.take(unit.spec.device) as lane:
-                self._run_in_lane(unit, grads, lane)
-        else:
+        collective = unit.pipeline.collective
+        if self.is_steady(unit) and collective.in_one_round:
             self.lanes.join()
             self._run_in_turn(unit, grads)
+            return
+        self.conveyor.drain()
+        if self.is_steady(unit) and collective.in_two_rounds:
+            with self.lanes.take(unit.spec.device) as lane:
+                self._run_on_stream(unit, grads, lane)
+            return
+        self.lanes.join()
+        if self.is_steady(unit):
+            self._run_on_stream(unit, grads)
+        else:
+            self._begin(unit, grads)()
 
     def is_steady(self, unit: Unit) -> bool:
         """Whether the unit's step asks the host nothing: then it is queued, whoever calls."""
@@ -131,19 +135,16 @@ class StepRunner:
     def _run_in_turn(self, unit: Unit, grads: list[Tensor]) -> None:
         """A step that asks the host nothing; from a recording, side by side with other units'."""
         place, flat = self.conveyor.place(), unit.flatten(grads)
-        # Units of one exchange have them in the same order, however their steps are launched.
-        group = 0 if unit.pipeline.collective.in_one_round else place
         recording = self._recording(unit, flat, place)
-        if recording is not None:
-            beside = partial(self.conveyor.beside, unit.spec.device, group)
-            self.conveyor.add(self._replay(recording, unit, flat, grads, beside))
-            return
-        self.conveyor.drain()
-        with self.comm.lane(group):
+        if recording is None:
+            self.conveyor.drain()
             self._launch(unit, flat, grads)
+        else:
+            beside = partial(self.conveyor.beside, unit.spec.device)
+            self.conveyor.add(self._replay(recording, unit, flat, grads, beside))
 
-    def _run_in_lane(self, unit: Unit, grads: list[Tensor], lane: int) -> None:
-        """The same on the caller's stream, which is that of a lane."""
+    def _run_on_stream(self, unit: Unit, grads: list[Tensor], lane: int = 0) -> None:
+        """The same on the caller's stream alone, which may be that of a lane."""
         flat = unit.flatten(grads)
         recording = self._recording(unit, flat, lane)
         if recording is None:

@@ -200,7 +200,7 @@ class Collective(Piece):
     keeps_back: ClassVar[bool] = False  # of whole tensors too, for a feedback to keep
     whole_is_steady: ClassVar[bool] = False  # an exchange of whole tensors asks the host nothing
     adds_lazily: ClassVar[bool] = False  # it adds up a dense selection itself: `ctx.lazy`
-    in_one_round: ClassVar[bool] = False  # a step's only exchange: units cannot overtake each other
+    in_one_round: ClassVar[bool] = False  # others are selected from beside a step's only exchange
     in_two_rounds: ClassVar[bool] = False  # two units' exchanges fill each other's idle moments
 
     @property
