@@ -163,3 +163,79 @@ def refused_by_who_reads_it(recipe: str, outcomes: list[tuple[str, bool]]) -> No
         assert said.partition(": ")[0] in ("WireFormatError", "ExchangeError")
         assert f": {collective} of 'w', step 1: " in said
         assert kept
+
+
+IMPOSSIBLE = (-1, 2**40)  # as a length, or as whatever a message begins with
+EACH_MESSAGE = range(6)
+
+
+def misled(group: Any, rank: int, size: int, recipe: str, word: int) -> list[tuple[str, bool]]:
+    """Steps in which what rank 1 sends n-th begins with another word: what is said, what it left.
+
+    Handshakes are left out: ranks that are told different things no longer do the same.
+    """
+    truth, outcomes = GroupCommunicator._post, []
+    for lies_at in EACH_MESSAGE:
+        sync = tw.Synchronizer(tw.recipe(recipe, bypass=0), group, timeout=TIMEOUT)
+        draw, said, messages = torch.Generator().manual_seed(rank), "", count()
+        sync.average("w", torch.randn(3000, generator=draw))
+        before = state_digest(sync)
+
+        def post(
+            self: Any, outgoing: Any, *rest: Any, n: int = lies_at, seen: Any = messages
+        ) -> Any:
+            wires = [wire for wire in outgoing.values() if wire.numel()]
+            if rank == 1 and wires and "handshake" not in rest and next(seen) == n:
+                outgoing = {peer: beginning_with(word, wire) for peer, wire in outgoing.items()}
+            return truth(self, outgoing, *rest)
+
+        with patch.object(GroupCommunicator, "_post", post):
+            try:
+                sync.average("w", torch.randn(3000, generator=draw))
+            except tw.ThinwireError as error:
+                said = type(error).__name__
+        outcomes.append((said, not said or state_digest(sync) == before))
+        sync.close()
+        torch.distributed.barrier(group)
+    return outcomes
+
+
+def beginning_with(word: int, wire: torch.Tensor) -> torch.Tensor:
+    altered = wire.contiguous().view(-1).view(torch.uint8).clone()
+    altered[:8] = torch.tensor([word]).view(torch.uint8)
+    return altered.view(wire.dtype)
+
+
+@pytest.mark.parametrize("word", IMPOSSIBLE)
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "int8",
+        "topk",
+        "gtopk",
+        "ok-topk",
+        "topk-dsa",
+        "omnireduce",
+        "clt-k",
+        "micro",
+        "zen",
+        "spardl",
+    ],
+)
+def test_no_message_may_begin_with_what_cannot_be(cluster: Cluster, recipe: str, word: int) -> None:
+    honest, _ = cluster.run(misled, 2, recipe, word)
+    assert all(kept for _, kept in honest)
+    assert {said for said, _ in honest} == {"", "WireFormatError"}
+
+
+def claims(group: Any, rank: int, size: int, length: int) -> None:
+    comm = GroupCommunicator(group, TIMEOUT)
+    truth = comm.all_gather_meta
+    comm.all_gather_meta = lambda row: truth([length] if rank == 1 else row)  # type: ignore[method-assign]
+    comm.gather(torch.ones(5))
+
+
+@pytest.mark.parametrize("length", IMPOSSIBLE)
+def test_nor_may_a_state_that_is_gathered(cluster: Cluster, length: int) -> None:
+    for raised in cluster.run(claims, 2, length, expect=tw.WireFormatError):
+        assert f"rank 1 says that it has {length} bytes" in raised.text

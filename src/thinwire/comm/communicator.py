@@ -37,6 +37,7 @@ from thinwire.comm.messages import (
     eager_bytes,
     for_backend,
     framed,
+    possible_length,
     ring_bytes,
     rounds,
 )
@@ -259,7 +260,7 @@ class GroupCommunicator(Waits):
         replies = self.all_gather_meta([fingerprint(text), int(flag)])
         if len({name for name, _ in replies}) > 1:
             payload = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
-            texts = [bytes(t.tolist()).decode() for t in self.gather(payload)]
+            texts = [bytes(t.tolist()).decode(errors="replace") for t in self.gather(payload)]
             lines = "\n".join(f"  rank {r}: {t}" for r, t in enumerate(texts))
             raise DisagreementError(f"ranks disagree on {what}:\n{lines}")
         return [rank for rank, (_, raised) in enumerate(replies) if raised]
@@ -295,7 +296,8 @@ class GroupCommunicator(Waits):
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """Every rank's 1-D tensor, on the host: texts and states. Rare, so padded to one length."""
-        lengths = [n for (n,) in self.all_gather_meta([tensor.numel()])]
+        everyones = self.all_gather_meta([tensor.numel()])
+        lengths = [possible_length(n, rank) for rank, (n,) in enumerate(everyones)]
         padded = torch.zeros(max(lengths), dtype=tensor.dtype)
         padded[: tensor.numel()] = tensor
         return [t[:n] for t, n in zip(self._gather_equal(padded), lengths, strict=True)]
