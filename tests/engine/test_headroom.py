@@ -43,6 +43,15 @@ def test_nor_does_float32(recipe):
     assert kept
 
 
+@pytest.mark.parametrize("recipe", ["topk(0.1) | raw | allgather | adam", "s2"])
+def test_nor_do_squares_nor_sums_of_many_elements(recipe):
+    assert until_refused(recipe, torch.full((5000,), 1e18))[0] == 8
+    steps, said, kept = until_refused(recipe, torch.full((5000,), 1e38))
+    assert steps == 0
+    assert "too large for torch.float32" in said
+    assert kept
+
+
 def largest_on_each(group, rank, size, recipe):
     return until_refused(recipe, torch.full((5000,), LARGEST), group, timeout=TIMEOUT)
 
