@@ -9,7 +9,7 @@ from torch import Tensor
 
 from thinwire.engine.finite import largest_magnitudes
 from thinwire.pipeline import Pipeline
-from thinwire.types import LinearCodec, accumulator
+from thinwire.types import accumulator
 
 if TYPE_CHECKING:
     from thinwire.engine.roster import Roster
@@ -36,17 +36,16 @@ class Headroom:
 
     def too_large(self, grads: Mapping[str, Tensor], largest: float) -> list[str]:
         """Which of these finite gradients may not fit, with what waits; `largest` of them all."""
-        dense = {name: grad for name, grad in grads.items() if not grad.is_sparse}
         self._speed += largest
         self._waiting += self._speed
-        limits = [self._limit(grad) for grad in dense.values()]
-        alone = [self._limit_alone(name, grad) for name, grad in dense.items()]
-        if not dense or (self._waiting <= min(limits) and largest <= min(alone)):
+        limits = [self._limit(grad) for grad in grads.values()]
+        alone = [self._limit_alone(name, grad) for name, grad in grads.items()]
+        if not grads or (self._waiting <= min(limits) and largest <= min(alone)):
             return []
         self._waiting = self._speed = self._roster.largest_waiting()
         self._waiting += largest
         self._speed += largest
-        found = zip(dense, largest_magnitudes(dense), limits, alone, strict=True)
+        found = zip(grads, largest_magnitudes(grads), limits, alone, strict=True)
         return [
             name
             for name, magnitude, limit, most in found
@@ -67,4 +66,5 @@ class Headroom:
 
 
 def _multiplies(recipe: Pipeline) -> bool:
-    return recipe.feedback.squares or isinstance(recipe.codec, LinearCodec)
+    kinds = [recipe.collective.takes, (recipe.row_collective or recipe.collective).takes]
+    return recipe.feedback.squares or "linear" in kinds
