@@ -1,6 +1,7 @@
 """`torch.distributed.checkpoint` keeps every rank's state; any number of ranks goes on from it."""
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import thinwire as tw
 from thinwire.frontends.dcp import entry, load
 
 RECIPE = tw.recipe("dgc", density=0.1, bypass=0)
+NESTEROV = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 
 
 def open_sync(group):
@@ -86,7 +88,7 @@ def local_steps(rank, steps, folder=None):
         torch.random.default_generator.manual_seed(0)
         model = nn.Linear(30, 20)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    handle = tw.outer(model, optimizer, RECIPE, every=4)
+    handle = tw.outer(model, optimizer, RECIPE, every=4, outer=NESTEROV)
     if folder is not None:
         dcp.load({f"rank{rank}": model.state_dict()}, checkpoint_id=folder)
         load(handle, folder)
