@@ -73,12 +73,14 @@ FLAT ?= 0
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m support.soak --minutes $(MINUTES) --flat $(FLAT)
 
-# FUZZ altered payloads, FUZZ altered parts for each codec, and FUZZ altered states for the loader: an hour on an idle core.
+# FUZZ altered payloads, FUZZ altered parts for each codec, FUZZ altered messages of each form that is no codec's, and FUZZ altered
+# states for the loader: an hour on an idle core.
 FUZZ ?= 200000
 FUZZ_LOG ?= docs/results/fuzz.log
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python -m support.codec.fuzz --payloads $(FUZZ) > $(FUZZ_LOG)
 	PYTHONPATH=tests $(BIN)/python -m support.codec.part_fuzz --parts $(FUZZ) >> $(FUZZ_LOG)
+	PYTHONPATH=tests $(BIN)/python -m support.collective.message_fuzz --messages $(FUZZ) >> $(FUZZ_LOG)
 	PYTHONPATH=tests $(BIN)/python -m support.state_fuzz --states $(FUZZ) >> $(FUZZ_LOG)
 
 # Chromium, where it may be installed; the tests that need it skip without.

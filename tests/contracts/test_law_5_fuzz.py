@@ -6,6 +6,7 @@ import torch
 
 from support import state_fuzz
 from support.codec import fuzz, part_fuzz
+from support.collective import message_fuzz
 from thinwire.errors import WireFormatError
 
 
@@ -60,5 +61,12 @@ def test_sealing_makes_a_wire_sound() -> None:
 def test_parts_for_each_codec_by_itself() -> None:
     for name, outcomes, _ in part_fuzz.fuzz(60, seed=1):
         assert outcomes.total() == 60, name
+        assert outcomes["refused"] > 0, name
+        assert outcomes["decoded"] > 0, name
+
+
+def test_messages_of_collectives() -> None:
+    for name, outcomes, _ in message_fuzz.fuzz(200, seed=1):
+        assert outcomes.total() == 200, name
         assert outcomes["refused"] > 0, name
         assert outcomes["decoded"] > 0, name

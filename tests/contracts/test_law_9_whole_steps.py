@@ -27,6 +27,7 @@ def test_a_peer_that_hangs_up(cluster, recipe):
         assert rank.raised.startswith("ExchangeError") == rank.state_kept == bool(rank.raised)
         assert rank.again.startswith("ExchangeError")
         assert rank.went_on
+        assert rank.left <= 0, "a thread is left"
     assert "given up" in ranks[culprit].again
 
 

@@ -43,6 +43,15 @@ def test_nor_does_float32(recipe):
     assert kept
 
 
+@pytest.mark.parametrize("recipe", ["topk(0.1) | raw | allgather | adam", "s2"])
+def test_nor_do_squares_nor_sums_of_many_elements(recipe):
+    assert until_refused(recipe, torch.full((5000,), 1e18))[0] == 8
+    steps, said, kept = until_refused(recipe, torch.full((5000,), 1e38))
+    assert steps == 0
+    assert "too large for torch.float32" in said
+    assert kept
+
+
 def largest_on_each(group, rank, size, recipe):
     return until_refused(recipe, torch.full((5000,), LARGEST), group, timeout=TIMEOUT)
 
@@ -53,6 +62,24 @@ def test_nor_does_the_sum_over_the_ranks(cluster, recipe):
         assert steps == 0
         assert "rank 0, 1" in said
         assert kept
+
+
+def largest_rows_on_each(group, rank, size, recipe):
+    """Of a sparse gradient; and whether smaller ones are averaged."""
+    sync = tw.Synchronizer(recipe, group, timeout=TIMEOUT)
+
+    def rows(value):
+        values = torch.full((2, 3), value)
+        return torch.sparse_coo_tensor([[0, 2]], values, (4, 3), check_invariants=False)
+
+    with pytest.raises(tw.NonFiniteError, match="too large"):
+        sync.average("rows", rows(LARGEST))
+    return bool(sync.average("rows", rows(1e15)).coalesce().values().isfinite().all())
+
+
+@pytest.mark.parametrize("recipe", ["dense", "parallax", "dense(coo='sketch-allreduce')"])
+def test_nor_does_the_sum_of_rows(cluster, recipe):
+    assert cluster.run(largest_rows_on_each, 2, recipe) == [True, True]
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 1e-40, -5e-324, 3e30])

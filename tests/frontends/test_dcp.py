@@ -1,16 +1,19 @@
 """`torch.distributed.checkpoint` keeps every rank's state; any number of ranks goes on from it."""
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from torch import nn
 
 import thinwire as tw
 from thinwire.frontends.dcp import entry, load
 
 RECIPE = tw.recipe("dgc", density=0.1, bypass=0)
+NESTEROV = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 
 
 def open_sync(group):
@@ -77,3 +80,39 @@ def test_a_checkpoint_without_entries(tmp_path):
     dcp.save({"model": torch.ones(3)}, checkpoint_id=tmp_path)
     with pytest.raises(tw.StateError, match=r"no entry thinwire\.rank0"):
         load(open_sync(None), tmp_path)
+
+
+def local_steps(rank, steps, folder=None):
+    """A model in rounds of four local steps: loaded, then trained."""
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(0)
+        model = nn.Linear(30, 20)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    handle = tw.outer(model, optimizer, RECIPE, every=4, outer=NESTEROV)
+    if folder is not None:
+        dcp.load({f"rank{rank}": model.state_dict()}, checkpoint_id=folder)
+        load(handle, folder)
+    for step in steps:
+        draw = torch.Generator().manual_seed(100 * step + rank)
+        optimizer.zero_grad()
+        model(torch.randn(4, 30, generator=draw)).square().mean().backward()
+        optimizer.step()
+    return model, handle
+
+
+def in_the_middle_of_a_round(group, rank, size, folder, in_background):
+    """Models differ by rank there, so each has a name of its own."""
+    model, handle = local_steps(rank, range(6))
+    state = {f"rank{rank}": model.state_dict(), **entry(handle)}
+    if in_background:
+        dcp.async_save(state, checkpoint_id=folder).result()
+    else:
+        dcp.save(state, checkpoint_id=folder)
+    straight, _ = local_steps(rank, range(12))
+    again, _ = local_steps(rank, range(6, 12), folder)
+    return torch.equal(straight.weight, again.weight)
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_local_steps_go_on_in_the_middle_of_a_round(cluster, tmp_path, in_background):
+    assert cluster.run(in_the_middle_of_a_round, 2, str(tmp_path), in_background) == [True, True]

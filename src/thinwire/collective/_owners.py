@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from thinwire.collective._received import decode_like, numel_of, refuse_other_size
+from thinwire.collective._received import decode_like, decode_total
 from thinwire.kernels.merge import merge_all, nonzero, subtract
 from thinwire.types import Codec, ExchangeContext, Selection, Sparse
 
@@ -47,9 +47,10 @@ def reduce_by_owner(
     with ctx.phase("exchange"):
         gathered = comm.all_gather(wire)
     with ctx.phase("decode"):
-        totals = [codec.decode(other, ctx) for other in gathered]
-        for found, part in zip(totals, parts, strict=True):
-            refuse_other_size(found, numel_of(part))
+        totals = [
+            decode_total(other, part, codec, ctx, or_dense=encode is not as_it_is)
+            for other, part in zip(gathered, parts, strict=True)
+        ]
         meant, sent = {**dict(enumerate(parts)), me: total}, {**wires, me: wire}
         lost = [lost_on(sent[r], meant[r], codec, ctx) for r in range(comm.size)]
     return totals, lost

@@ -18,20 +18,24 @@ def decode_like(wire: Tensor, like: S, codec: Codec, ctx: ExchangeContext) -> S:
     return found
 
 
+def decode_total(
+    wire: Tensor, part: Selection, codec: Codec, ctx: ExchangeContext, or_dense: bool
+) -> Selection:
+    """A sum of parts like ours: in their form, or dense where an owner may find that shorter."""
+    found, due = codec.decode(wire, ctx), form_of(part)
+    if form_of(found) == due:
+        return found
+    if or_dense and isinstance(part, Sparse):
+        dense = f"a dense selection of {part.numel} elements, {part.values.dtype}"
+        if form_of(found) == dense:
+            return found
+        due = f"{due} or {dense}"
+    raise WireFormatError(f"{due} was due, found {form_of(found)}")
+
+
 def form_of(s: Selection) -> str:
     """What the ranks must agree on."""
     if not isinstance(s, Sparse):
         return f"a dense selection of {s.numel()} elements, {s.dtype}"
     width = f"rows of {s.width}" if s.values.dim() == 2 else "elements"
     return f"a selection of {width} out of {s.numel}, {s.values.dtype}"
-
-
-def refuse_other_size(found: Selection, numel: int) -> None:
-    """For a part that may have changed its kind on the way."""
-    if numel_of(found) != numel:
-        raise WireFormatError(f"a part of {numel} elements was due, found {numel_of(found)}")
-
-
-def numel_of(s: Selection) -> int:
-    """Elements of the flat tensor that was selected from."""
-    return s.numel if isinstance(s, Sparse) else s.numel()

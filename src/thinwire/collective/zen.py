@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from thinwire.collective._owners import collect_by_owner, delivered_of, lost_on
+from thinwire.collective._received import form_of
 from thinwire.errors import RecipeError, WireFormatError
 from thinwire.kernels.bitmap import positions, set_bits, words_for
 from thinwire.kernels.merge import merge_all, nonzero
@@ -125,7 +126,8 @@ def _open(wire: Tensor, rows: int, codec: Codec, ctx: ExchangeContext) -> Sparse
     """An owner's sums, from their bitmap and their values."""
     end = back_bytes(rows)
     values = codec.decode(wire[end:], ctx)
-    assert isinstance(values, Tensor)
+    if isinstance(values, Sparse):
+        raise WireFormatError(f"values without indices were due, found {form_of(values)}")
     # A copy begins at a multiple of 8, where its words can be read.
     indices, found = positions(wire[:end].clone().view(torch.int64), values.numel())
     if int(found) != values.numel() or bool((indices[-1:] >= rows).any()):

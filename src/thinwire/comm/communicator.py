@@ -15,8 +15,7 @@ Bytes are counted as handed to the backend. For an allreduce that is the ring's 
 2·(P-1)/P of the tensor in each direction, which is what Gloo and NCCL send.
 """
 
-import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import partial
@@ -26,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 
-from thinwire.comm.groups import group_at, hang_up, let_go, own_group, timeout_of
+from thinwire.comm.groups import group_at, hang_up, let_go, own_group, timeout_of, when_dropped
 from thinwire.comm.lanes import Lanes
 from thinwire.comm.messages import (
     LENGTH,
@@ -37,6 +36,7 @@ from thinwire.comm.messages import (
     eager_bytes,
     for_backend,
     framed,
+    possible_length,
     ring_bytes,
     rounds,
 )
@@ -65,6 +65,7 @@ class GroupCommunicator(Waits):
         self.traffic = traffic or Traffic()
         self._lanes: Lanes | None = None  # of a backend that cannot do both
         self._meta_group: dist.ProcessGroup | None = None
+        self._let_go_was_done: Callable[[], object] = lambda: None
         if not dist.is_initialized():
             return
         members = range(dist.get_world_size(group)) if members is None else members
@@ -83,10 +84,10 @@ class GroupCommunicator(Waits):
                     partial(own_group, ranks, self.rank, self.backend, self.timeout)
                 )
         if self._lanes is None:  # NCCL's groups end with the process, or by `close`
-            weakref.finalize(self, let_go, self._meta_group).atexit = False
+            self._let_go_was_done = when_dropped(self, let_go, self._meta_group)
         else:
             self._watch = Watch(self.timeout.total_seconds(), self._lanes.abort)
-            weakref.finalize(self, self._watch.dismiss).atexit = False
+            self._let_go_was_done = when_dropped(self, self._watch.dismiss)
 
     @classmethod
     def alone(cls) -> "GroupCommunicator":
@@ -107,7 +108,7 @@ class GroupCommunicator(Waits):
             with comm.named("set-up"):
                 group = group_at(store, name, rank, size, timeout)
             comm._meta_group = group
-            weakref.finalize(comm, let_go, group).atexit = False
+            comm._let_go_was_done = when_dropped(comm, let_go, group)
         return comm
 
     @property
@@ -259,7 +260,7 @@ class GroupCommunicator(Waits):
         replies = self.all_gather_meta([fingerprint(text), int(flag)])
         if len({name for name, _ in replies}) > 1:
             payload = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
-            texts = [bytes(t.tolist()).decode() for t in self.gather(payload)]
+            texts = [bytes(t.tolist()).decode(errors="replace") for t in self.gather(payload)]
             lines = "\n".join(f"  rank {r}: {t}" for r, t in enumerate(texts))
             raise DisagreementError(f"ranks disagree on {what}:\n{lines}")
         return [rank for rank, (_, raised) in enumerate(replies) if raised]
@@ -291,11 +292,13 @@ class GroupCommunicator(Waits):
             self._lanes.let_go()
         if self._meta_group is not None:
             let_go(self._meta_group)
+        self._let_go_was_done()  # what would do so has the groups, and these their threads
         self._lanes = self._meta_group = None
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """Every rank's 1-D tensor, on the host: texts and states. Rare, so padded to one length."""
-        lengths = [n for (n,) in self.all_gather_meta([tensor.numel()])]
+        everyones = self.all_gather_meta([tensor.numel()])
+        lengths = [possible_length(n, rank) for rank, (n,) in enumerate(everyones)]
         padded = torch.zeros(max(lengths), dtype=tensor.dtype)
         padded[: tensor.numel()] = tensor
         return [t[:n] for t, n in zip(self._gather_equal(padded), lengths, strict=True)]

@@ -1,7 +1,8 @@
 """Process groups of our own: how they are made, and how long they wait for a peer."""
 
 import os
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, cast
@@ -76,6 +77,18 @@ def let_go(group: dist.ProcessGroup) -> None:
     """End a group, unless that was done: `destroy_process_group()` ends all there are."""
     if group in c10d._world.pg_map:
         dist.destroy_process_group(group)
+
+
+def when_dropped(
+    owner: object, action: Callable[..., object], *arguments: object
+) -> Callable[[], object]:
+    """Have something done once nobody has `owner` any more; to be called if it no longer shall be.
+
+    Until then the arguments are held. At the end of the interpreter nothing is done.
+    """
+    finalizer = weakref.finalize(owner, action, *arguments)
+    finalizer.atexit = False
+    return finalizer.detach
 
 
 def abort(group: dist.ProcessGroup) -> None:

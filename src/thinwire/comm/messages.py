@@ -35,7 +35,11 @@ def ring_bytes(size: float, ranks: int) -> int:
 
 def announced(beginning: Tensor, source: int) -> int:
     """The length that a message begins with, before anything is made for it."""
-    length = int(beginning[:LENGTH].view(torch.int64))
+    return possible_length(int(beginning[:LENGTH].view(torch.int64)), source)
+
+
+def possible_length(length: int, source: int) -> int:
+    """What a rank says to be the length of its message, if there is room for such."""
     if not 0 <= length <= MOST_BYTES:
         raise WireFormatError(
             f"a message of rank {source} says that it has {length} bytes: at most {MOST_BYTES:,} "

@@ -52,6 +52,7 @@ class Adam(Feedback):
     conserves: ClassVar[bool] = True
     adds_lazily: ClassVar[bool] = True
     is_step: ClassVar[bool] = True
+    squares: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_range("beta1", self.beta1, 0, 1, open_high=True)

@@ -6,7 +6,8 @@
     load(handle, folder)
 
 An entry is one tensor of bytes (`engine/saved.py`). Entries of the same name would be taken for the
-same tensor on all ranks, and all but one left out.
+same tensor on all ranks, and all but one left out. So in the middle of a round of local steps
+(`outer`), where models and their optimisers differ by rank, these need names of their own too.
 """
 
 from os import PathLike
@@ -19,21 +20,22 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.storage import StorageReader
 
-from thinwire.engine.saved import pack
+from thinwire.engine.saved import Saved, pack, unpack
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import StateError
 from thinwire.frontends.handle import Handle
+from thinwire.frontends.local.handle import Outer
 
 PREFIX = "thinwire."
 
 
-def entry(handle: Handle | Synchronizer) -> dict[str, Tensor]:
+def entry(handle: Handle | Outer | Synchronizer) -> dict[str, Tensor]:
     """This rank's state under a name of its own, for `dcp.save` and `dcp.async_save`."""
     return {PREFIX + _place(handle): pack(handle.state_dict())}
 
 
 def load(
-    handle: Handle | Synchronizer,
+    handle: Handle | Outer | Synchronizer,
     checkpoint_id: str | PathLike[str] | None = None,
     *,
     storage_reader: StorageReader | None = None,
@@ -57,12 +59,20 @@ def load(
     if as_before:
         entries = {own: entries[own]}
     dcp_load(entries, storage_reader=reader, process_group=process_group)
-    handle.load_state_dict(entries[own] if as_before else list(entries.values()))
+    handle.load_state_dict(_opened(entries[own]) if as_before else list(entries.values()))
 
 
-def _synchronizer(handle: Handle | Synchronizer) -> Synchronizer:
+def _opened(entry: Tensor) -> Saved:
+    """The state; one that cannot be opened as it is, to be refused on all ranks together."""
+    try:
+        return unpack(entry)
+    except StateError:
+        return entry
+
+
+def _synchronizer(handle: Handle | Outer | Synchronizer) -> Synchronizer:
     return handle if isinstance(handle, Synchronizer) else handle.synchronizer
 
 
-def _place(handle: Handle | Synchronizer) -> str:
-    return f"rank{handle.comm.rank}" if isinstance(handle, Synchronizer) else handle.place
+def _place(handle: Handle | Outer | Synchronizer) -> str:
+    return handle.place if isinstance(handle, Handle) else f"rank{_synchronizer(handle).comm.rank}"

@@ -239,6 +239,7 @@ class Feedback(Piece):
     __slots__ = ()
 
     is_step: ClassVar[bool] = False  # the update is an optimiser's step, not a gradient
+    squares: ClassVar[bool] = False  # gradients, and keeps that
     settles_in_place: ClassVar[bool] = False  # keeps the very tensor that it hands out, no more
 
     @property

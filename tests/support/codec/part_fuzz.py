@@ -13,7 +13,7 @@ import random
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -78,7 +78,18 @@ def _value_parts(codec: ValueCodec) -> Iterator[Part]:
 def altered(parts: list[Part], draw: random.Random) -> Part:
     """Other bytes, and now and then another claim about them."""
     part = draw.choice(parts)
-    data, kind = bytearray(part.data), draw.choice(KINDS)
+    data = altered_bytes(part.data, lambda: draw.choice(parts).data, draw)
+    count, rows, dtype = part.count, part.rows, part.dtype
+    if not draw.randrange(4):
+        count = draw.choice((*COUNTS, draw.randrange(2 * count + 1)))
+    if not draw.randrange(8):
+        rows, dtype = draw.choice((*COUNTS, rows + 1)), draw.choice(DTYPES)
+    return Part(part.codec, bytes(data), count, rows, dtype)
+
+
+def altered_bytes(sound: bytes, another: Callable[[], bytes], draw: random.Random) -> bytearray:
+    """Flipped, cut short, extended, filled, random, or spliced with others."""
+    data, kind = bytearray(sound), draw.choice(KINDS)
     if kind == "flip" and data:
         for _ in range(draw.randrange(1, 4)):
             data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
@@ -93,14 +104,9 @@ def altered(parts: list[Part], draw: random.Random) -> Part:
     elif kind == "random":
         data = bytearray(draw.randbytes(draw.choice((len(data), draw.randrange(200)))))
     else:
-        other, cut = draw.choice(parts).data, draw.randrange(len(data) + 1)
+        other, cut = another(), draw.randrange(len(data) + 1)
         data = data[:cut] + other[cut:]
-    count, rows, dtype = part.count, part.rows, part.dtype
-    if not draw.randrange(4):
-        count = draw.choice((*COUNTS, draw.randrange(2 * count + 1)))
-    if not draw.randrange(8):
-        rows, dtype = draw.choice((*COUNTS, rows + 1)), draw.choice(DTYPES)
-    return Part(part.codec, bytes(data), count, rows, dtype)
+    return data
 
 
 def check(part: Part) -> str:

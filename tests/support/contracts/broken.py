@@ -1,5 +1,6 @@
 """What the ranks do whose step breaks off. Runs in the workers: imports stay few."""
 
+import gc
 import hashlib
 import os
 import socket
@@ -57,6 +58,12 @@ def sockets() -> set[int]:
     return found
 
 
+def threads() -> int:
+    """What still runs, and not only because the last error's frames are still to be collected."""
+    gc.collect()
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
 @dataclass(frozen=True)
 class Broken:
     """What became of a step in which a rank hung up."""
@@ -65,6 +72,7 @@ class Broken:
     state_kept: bool
     again: str  # what the next call raised, at once
     went_on: bool  # a new group goes on from the state as if nothing had been
+    left: int  # threads, Python's and others, when it was closed
 
 
 def hang_up(group: Any, rank: int, size: int, case: Case, culprit: int) -> Broken:
@@ -72,6 +80,7 @@ def hang_up(group: Any, rank: int, size: int, case: Case, culprit: int) -> Broke
     clean = open_sync(case, group)
     for step in range(3):
         expected = digest(*clean.average_all(case.gradients(step, rank, size)).values())
+    threads_before = threads()
     fuse = Fuse(group, PATIENCE)
     sync = tw.Synchronizer(case.pipeline(), seed=case.seed, comm=fuse)
     for step in range(2):
@@ -84,15 +93,19 @@ def hang_up(group: Any, rank: int, size: int, case: Case, culprit: int) -> Broke
     raised = outcome(sync, case, rank, size)
     kept = state_digest(sync) == state
     again = outcome(sync, case, rank, size)
+    saved = sync.state_dict()
     # Who heard all it needed has made a whole step; the others wait for it only here.
     everyone = agreed(group, bool(raised))
+    sync.close()
+    fuse.close()
+    left = threads() - threads_before
     went_on = True
     if everyone:
         loaded = open_sync(case, group)
-        loaded.load_state_dict(sync.state_dict())
+        loaded.load_state_dict(saved)
         update = digest(*loaded.average_all(case.gradients(2, rank, size)).values())
         went_on = (update, state_digest(loaded)) == (expected, state_digest(clean))
-    return Broken(raised, kept, again, went_on)
+    return Broken(raised, kept, again, went_on, left)
 
 
 def outcome(sync: tw.Synchronizer, case: Case, rank: int, size: int) -> str:

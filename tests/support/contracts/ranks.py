@@ -18,6 +18,7 @@ from support.contracts.cases import DTYPES, Case, digest, state_digest
 from support.contracts.laws import Step
 from thinwire.comm import GroupCommunicator
 from thinwire.engine import synchronizer
+from thinwire.engine.saved import pack, unpack
 from thinwire.types import ExchangeContext, Sparse, TensorSpec, accumulator
 
 TIMEOUT = timedelta(seconds=45)  # on a cold cache a rank compiles for ten or more
@@ -252,8 +253,9 @@ def resaved(group: Any, rank: int, size: int, case: Case, saved: list[bytes]) ->
 
 
 def save(sync: tw.Synchronizer) -> bytes:
+    """A file of the state, after it was bytes as in an entry of `torch.distributed.checkpoint`."""
     file = io.BytesIO()
-    torch.save(sync.state_dict(), file)
+    torch.save(unpack(pack(sync.state_dict())), file)
     return file.getvalue()
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from thinwire.collective._received import decode_like
+from thinwire.comm.messages import possible_length
 from thinwire.types import Codec, ExchangeContext, Sparse
 
 
@@ -36,4 +37,5 @@ def announced(
     lengths = {r: torch.tensor([wire.numel()], device=device) for r, wire in outgoing.items()}
     coming = {r: torch.empty(1, dtype=torch.int64, device=device) for r in sources}
     ctx.comm.exchange(lengths, coming)
-    return {r: torch.empty(int(n), dtype=torch.uint8, device=device) for r, n in coming.items()}
+    sizes = {r: possible_length(int(n), r) for r, n in coming.items()}
+    return {r: torch.empty(n, dtype=torch.uint8, device=device) for r, n in sizes.items()}
