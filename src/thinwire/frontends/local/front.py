@@ -49,7 +49,7 @@ def outer(
     list of parameters, as by `functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9)`; by default
     Nesterov's as in DiLoCo, and plain SGD where the recipe selects, as in SparseLoCo. The names
     `diloco`, `streaming-diloco`, `sparseloco`, `localsgd` and `demo` stand for a recipe with all
-    settings of its paper.
+    settings of its paper, `shortloco` for settings of ours.
 
     `fragments`, `delay` and `blend` are those of `Setup`: with a delay the exchange goes on in the
     background of that many steps. `keep_dtype=torch.bfloat16` shortens residuals and the outer
