@@ -34,6 +34,7 @@ def sgd(net):
         ({"every": 4, "delay": 4}, "delay=4 must be less than every=4"),
         ({"delay": -1}, "delay=-1 must be"),
         ({"blend": 1.0}, "blend=1.0 must be in"),
+        ({"hold": 1.5}, "hold=1.5 must be in"),
         ({"nonfinite": "propagate"}, "'raise' or 'skip'"),
         ({"recipe": "auto"}, "name one for outer()"),
         ({"recipe": "sparselocco"}, "unknown recipe 'sparselocco'"),

@@ -456,7 +456,9 @@ def test_nothing_is_lost_and_decay_says_what_it_forgets(cluster, recipe, decay):
         assert waits > 0.01
 
 
-@pytest.mark.parametrize("settings", [{"delay": 0}, {"delay": 1}, {"delay": 3}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"delay": 0}, {"delay": 3}, {"delay": 3, "hold": 0.5}], ids=str
+)
 def test_steps_made_while_a_message_travels_count_exactly_once(cluster, settings):
     for gap, waits in cluster.run(delayed_steps_count_once, 2, settings):
         assert gap < 1e-5
@@ -490,9 +492,10 @@ def test_every_step_with_sgd_is_data_parallel_training(cluster):
     [
         ({"every": 4}, 6),
         ({"every": 4, "fragments": 2, "delay": 3, "outer": NESTEROV}, 7),
+        ({"every": 4, "delay": 3, "hold": 0.5, "outer": NESTEROV}, 6),
         ({"every": 4, "keep_dtype": torch.bfloat16, "keep_on": "cpu", "outer": NESTEROV}, 5),
     ],
-    ids=["mid-round", "under-way", "kept-small"],
+    ids=["mid-round", "under-way", "drawn-back", "kept-small"],
 )
 def test_stop_and_go_bit_for_bit(cluster, settings, stop):
     assert all(cluster.run(resumed, 2, settings, stop))

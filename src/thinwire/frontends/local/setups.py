@@ -33,6 +33,11 @@ class Setup:
     equal distances in a round of `every` steps, and are applied `delay` steps after they were sent.
     `blend` of this rank's own weights then stays in them (Streaming DiLoCo's α, section 2.2.2);
     None keeps the steps that were made meanwhile, and those alone.
+
+    `hold` of its way since the ranks last met a rank keeps while a fragment travels, with a delay
+    and without blending. All of it is what one rank takes for the mean, with P times its noise;
+    nothing of it goes on from an old model. Half was better than either. What it lays down is in
+    the message, and comes back in the mean.
     """
 
     recipe: Pipeline
@@ -41,12 +46,14 @@ class Setup:
     fragments: int = 1
     delay: int = 0
     blend: float | None = None
+    hold: float = 1.0
 
     def __post_init__(self) -> None:
         check_integer("fragments", self.fragments, 1)
         check_integer("delay", self.delay, 0)
         if self.blend is not None:
             check_range("blend", self.blend, 0, 1, open_high=True)
+        check_range("hold", self.hold, 0, 1)
         if isinstance(self.outer, torch.optim.Optimizer) or not callable(self.outer):
             raise RecipeError(
                 f"outer={type(self.outer).__name__} must be a function that makes an optimiser of "
@@ -102,7 +109,7 @@ def shortloco() -> Setup:
     try up to √P times the learning rate of synchronous steps. The outer momentum makes up for some
     of it, and more of it oscillates: Adam's own mean is longer than a round.
     """
-    return Setup(cookbook.recipe("chunk-topk"), 5, LITTLE_MOMENTUM)
+    return Setup(cookbook.recipe("chunk-topk"), 5, LITTLE_MOMENTUM, hold=0.5)
 
 
 def localsgd() -> Setup:
