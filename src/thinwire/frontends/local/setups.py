@@ -102,8 +102,8 @@ def shortloco() -> Setup:
 
     64 of each 4096 in 2 bits every 5 steps, a residual without decay, outer Nesterov of learning
     rate 1 and momentum 0.3. Most of what local steps lose to synchronous ones they lose while ranks
-    are apart, and little in a selection whose rest is kept: at equal bytes 3 to 5 steps were better
-    than 1 or 2, and than 10 or 20.
+    are apart, and little in a selection whose rest is kept: at equal bytes rounds of 2 to 5 steps
+    were better than single ones, and than 10 or 20.
 
     Adam moves by g/√(g² + σ²), and a rank alone has P times the variance σ² of the mean gradient:
     try up to √P times the learning rate of synchronous steps. The outer momentum makes up for some
