@@ -14,7 +14,9 @@ def test_a_recipe_without_rounds_exchanges_at_every_step() -> None:
     assert rounds_of("topk(0.01)") is None
 
 
-@pytest.mark.parametrize("recipe", ["sparseloco", "chunk-topk(0.03125, feedback='residual(0.95)')"])
+@pytest.mark.parametrize(
+    "recipe", ["sparseloco", "shortloco", "chunk-topk(0.03125, feedback='residual(0.95)')"]
+)
 def test_rounds_alone_keep_the_outer_steps_of_the_setup(recipe: str) -> None:
     rounds = rounds_of(f"{recipe}@15")
     assert rounds is not None
@@ -32,7 +34,22 @@ def test_outer_rate_and_momentum_make_an_optimiser(momentum: str, nesterov: bool
     assert chosen == {"lr": 0.7, "momentum": float(momentum), "nesterov": nesterov}
 
 
-@pytest.mark.parametrize("after", ["", "soon", "10/0.7", "10/0.7/", "10/-1/0", "10/0.7/0.6/5"])
+@pytest.mark.parametrize(("after", "outer"), [("", False), ("/0.7/0.6", True)])
+def test_a_delay_comes_after_a_plus(after: str, outer: bool) -> None:
+    rounds = rounds_of(f"shortloco@5+4{after}")
+    assert rounds is not None
+    assert (rounds.recipe, rounds.every, rounds.delay) == ("shortloco", 5, 4)
+    assert (rounds.outer is not None) == outer
+    at_once = rounds_of("streaming-diloco@8")
+    assert at_once is not None and at_once.delay is None  # the set-up's own
+    with pytest.raises(ThinwireError, match="delay=5 must be less than every=5"):
+        rounds_of("shortloco@5+5")
+
+
+@pytest.mark.parametrize(
+    "after",
+    ["", "10+", "+4", "10/0.7/0.6+4", "soon", "10/0.7", "10/0.7/", "10/-1/0", "10/0.7/0.6/5"],
+)
 def test_what_cannot_be_read_is_refused_with_its_name(after: str) -> None:
     with pytest.raises(ThinwireError, match="after @ comes the number of local steps"):
         rounds_of(f"diloco@{after}")

@@ -34,6 +34,7 @@ def sgd(net):
         ({"every": 4, "delay": 4}, "delay=4 must be less than every=4"),
         ({"delay": -1}, "delay=-1 must be"),
         ({"blend": 1.0}, "blend=1.0 must be in"),
+        ({"hold": 1.5}, "hold=1.5 must be in"),
         ({"nonfinite": "propagate"}, "'raise' or 'skip'"),
         ({"recipe": "auto"}, "name one for outer()"),
         ({"recipe": "sparselocco"}, "unknown recipe 'sparselocco'"),
@@ -94,11 +95,12 @@ def test_a_schedule_that_comes_to_nothing_says_so_in_its_round():
     [
         *(("dense", 0.7, 0.9), ("bf16", 0.7, 0.9), ("int4", 0.7, 0.9), ("diloco", 0.7, 0.9)),
         *(("topk", 1.0, 0), ("union", 1.0, 0), ("sparseloco", 1.0, 0), ("localsgd", 1.0, 0)),
+        ("shortloco", 1.0, 0.3),
         ({"*bias": "dense", "*": "topk"}, 1.0, 0),
     ],
     ids=str,
 )
-def test_behind_a_selection_there_is_no_outer_momentum(recipe, lr, momentum):
+def test_behind_a_selection_there_is_no_outer_momentum_unless_a_name_has_it(recipe, lr, momentum):
     net = model()
     handle = tw.outer(net, sgd(net), recipe)
     defaults = handle.shared.optimizer.defaults
@@ -107,8 +109,9 @@ def test_behind_a_selection_there_is_no_outer_momentum(recipe, lr, momentum):
     handle.close()
 
 
-def test_the_names_are_those_of_the_papers_and_settings_replace_them():
-    assert set(SETUPS) == {"diloco", "streaming-diloco", "sparseloco", "localsgd", "demo"}
+def test_the_names_are_those_of_the_papers_and_one_of_ours_and_settings_replace_them():
+    papers = {"diloco", "streaming-diloco", "sparseloco", "localsgd", "demo"}
+    assert set(SETUPS) == papers | {"shortloco"}
     net = nn.Sequential(*(nn.Linear(3, 3) for _ in range(3)))
     outer = partial(torch.optim.SGD, lr=0.5)
     handle = tw.outer(net, sgd(net), "streaming-diloco", every=8, outer=outer)
@@ -116,6 +119,17 @@ def test_the_names_are_those_of_the_papers_and_settings_replace_them():
     assert handle.setup.blend == 0.5
     assert handle.shared.optimizer.defaults["lr"] == 0.5
     handle.close()
+
+
+def test_shortloco_sends_what_sparseloco_does_and_forgets_nothing():
+    ours, theirs = SETUPS["shortloco"](), SETUPS["sparseloco"]()
+    assert ours.every < theirs.every
+    assert (ours.recipe.sparsifier, ours.recipe.codec) == (
+        theirs.recipe.sparsifier,
+        theirs.recipe.codec,
+    )
+    assert ours.recipe.feedback.conserves
+    assert not theirs.recipe.feedback.conserves
 
 
 def test_fragments_are_about_as_large_and_have_every_tensor_once():

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import thinwire as tw
 
 SPARSE = tw.recipe("chunk-topk(0.1, 64)", bypass=20, feedback="residual(0.95)")
+KEEPING = tw.recipe("chunk-topk(0.1, 64)", bypass=20)  # as `shortloco`, for a small model
 NESTEROV = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 PLAIN = partial(torch.optim.SGD, lr=1.0)
 
@@ -86,7 +87,7 @@ def the_same_copy_while_fragments_travel(group, rank, size, recipe, settings):
     return all(found), moved, identical(model, group, size)
 
 
-def nothing_is_lost(group, rank, size):
+def nothing_is_lost(group, rank, size, recipe, decay):
     """Σ (decay·r + Δ) = P·mean + Σ r' in every round; what decays is what `stats()` says."""
     model = build()
     optimizer = adam(model)
@@ -97,7 +98,7 @@ def nothing_is_lost(group, rank, size):
         reached.update({n: p.detach().clone() for n, p in names.items()})
 
     optimizer.register_step_post_hook(look)  # before the one that sends
-    handle = tw.outer(model, optimizer, SPARSE, every=2)
+    handle = tw.outer(model, optimizer, recipe, every=2, outer=PLAIN)
     gaps, forgot = [], []
     start = {n: p.detach().clone() for n, p in names.items()}
     residual = {n: torch.zeros(p.numel()) for n, p in names.items()}
@@ -109,12 +110,12 @@ def nothing_is_lost(group, rank, size):
         after = {n: tensors[n].get("feedback/residual", torch.zeros(1)) for n in names}
         for name, p in names.items():
             moved = (start[name] - reached[name]).reshape(-1)
-            kept = (0.95 * residual[name] + moved - after[name]).double()
+            kept = (decay * residual[name] + moved - after[name]).double()
             dist.all_reduce(kept, group=group)
             delivered = size * (start[name] - p.detach()).reshape(-1)
             gaps.append(float((kept - delivered).abs().max()))
             said = handle.stats()["tensors"][name].get("forgotten", 0.0)
-            forgot.append(abs(said - 0.05 * float(after[name].abs().sum())))
+            forgot.append(abs(said - (1 - decay) * float(after[name].abs().sum())))
         residual = after
         start = {n: p.detach().clone() for n, p in names.items()}
     waits = sum(float(r.abs().sum()) for r in residual.values())
@@ -162,6 +163,34 @@ def by_hand(group, rank, size, every, fragments, delay, blend, factory):
         gaps.append(float((weights(model) - weights(plain)).abs().max()))
     handle.close()
     return max(gaps)
+
+
+def delayed_steps_count_once(group, rank, size, settings):
+    """How far the copy went beside the mean of what all ranks walked and does not wait; what waits.
+
+    By SGD, of which a step is known from the gradient, until the fifth message has arrived.
+    """
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = tw.outer(model, optimizer, KEEPING, every=4, outer=PLAIN, **settings)
+    start, walked = weights(model), torch.zeros_like(weights(model))
+    for step in range(1, 4 * 5 + settings["delay"] + 1):
+        one_step(model, optimizer, rank, step)
+        walked += torch.cat([0.1 * p.grad.reshape(-1) for p in model.parameters()])
+        if step == 4 * 5:
+            sent = walked.clone()
+    tensors = handle.state_dict()["exchange"]["tensors"]
+    waits = torch.cat(
+        [
+            tensors[name].get("feedback/residual", torch.zeros(p.numel()))
+            for name, p in model.named_parameters()
+        ]
+    )
+    arrived = sent - waits
+    dist.all_reduce(arrived, group=group)
+    copy = torch.cat([p.detach().reshape(-1) for p in handle.shared.parameters.values()])
+    handle.close()
+    return float((start - copy - arrived / size).abs().max()), float(waits.abs().sum())
 
 
 def as_ddp_with_sgd(group, rank, size):
@@ -393,11 +422,12 @@ TWICE = [False, False, True, False, False, True]
     [
         ("diloco", {"every": 3}),
         ("sparseloco", {"every": 3}),
+        ("shortloco", {"every": 3}),
         ("localsgd", {"every": 3}),
         ("demo", {"every": 3}),
         (SPARSE, {"every": 3}),
     ],
-    ids=["diloco", "sparseloco", "localsgd", "demo", "recipe"],
+    ids=["diloco", "sparseloco", "shortloco", "localsgd", "demo", "recipe"],
 )
 def test_replicas_are_the_same_after_each_synchronisation(cluster, recipe, settings):
     for found, afterwards in cluster.run(alike_after_each_synchronisation, 2, recipe, settings):
@@ -416,10 +446,22 @@ def test_while_fragments_travel_the_ranks_share_one_copy(cluster, recipe):
         assert not models
 
 
-def test_nothing_is_lost_and_decay_says_what_it_forgets(cluster):
-    for gap, forgot, waits in cluster.run(nothing_is_lost, 2):
+@pytest.mark.parametrize(
+    ("recipe", "decay"), [(SPARSE, 0.95), (KEEPING, 1.0)], ids=["sparseloco", "shortloco"]
+)
+def test_nothing_is_lost_and_decay_says_what_it_forgets(cluster, recipe, decay):
+    for gap, forgot, waits in cluster.run(nothing_is_lost, 2, recipe, decay):
         assert gap < 1e-6
         assert forgot < 1e-4
+        assert waits > 0.01
+
+
+@pytest.mark.parametrize(
+    "settings", [{"delay": 0}, {"delay": 3}, {"delay": 3, "hold": 0.5}], ids=str
+)
+def test_steps_made_while_a_message_travels_count_exactly_once(cluster, settings):
+    for gap, waits in cluster.run(delayed_steps_count_once, 2, settings):
+        assert gap < 1e-5
         assert waits > 0.01
 
 
@@ -450,9 +492,10 @@ def test_every_step_with_sgd_is_data_parallel_training(cluster):
     [
         ({"every": 4}, 6),
         ({"every": 4, "fragments": 2, "delay": 3, "outer": NESTEROV}, 7),
+        ({"every": 4, "delay": 3, "hold": 0.5, "outer": NESTEROV}, 6),
         ({"every": 4, "keep_dtype": torch.bfloat16, "keep_on": "cpu", "outer": NESTEROV}, 5),
     ],
-    ids=["mid-round", "under-way", "kept-small"],
+    ids=["mid-round", "under-way", "drawn-back", "kept-small"],
 )
 def test_stop_and_go_bit_for_bit(cluster, settings, stop):
     assert all(cluster.run(resumed, 2, settings, stop))

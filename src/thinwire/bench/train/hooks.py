@@ -108,7 +108,11 @@ def take_part(
     """
     if rounds := rounds_of(recipe):
         handle = tw.outer(
-            ddp, optimizer, rounds.recipe, every=rounds.every, outer=rounds.outer, seed=seed
+            *(ddp, optimizer, rounds.recipe),
+            every=rounds.every,
+            outer=rounds.outer,
+            delay=rounds.delay,
+            seed=seed,
         )
         return handle, optimizer
     if recipe not in DDP_PEERS:

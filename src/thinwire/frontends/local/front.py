@@ -29,6 +29,7 @@ def outer(
     fragments: int | None = None,
     delay: int | None = None,
     blend: float | None = None,
+    hold: float | None = None,
     group: dist.ProcessGroup | None = None,
     node_size: int | Literal["auto"] = 1,
     seed: int = 0,
@@ -49,11 +50,12 @@ def outer(
     list of parameters, as by `functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9)`; by default
     Nesterov's as in DiLoCo, and plain SGD where the recipe selects, as in SparseLoCo. The names
     `diloco`, `streaming-diloco`, `sparseloco`, `localsgd` and `demo` stand for a recipe with all
-    settings of its paper.
+    settings of its paper, `shortloco` for settings of ours.
 
-    `fragments`, `delay` and `blend` are those of `Setup`: with a delay the exchange goes on in the
-    background of that many steps. `keep_dtype=torch.bfloat16` shortens residuals and the outer
-    optimiser's moments between the rounds, `keep_on="cpu"` keeps them and the copy in host memory.
+    `fragments`, `delay`, `blend` and `hold` are those of `Setup`: with a delay the exchange goes on
+    in the background of that many steps. `keep_dtype=torch.bfloat16` shortens residuals and the
+    outer optimiser's moments between the rounds, `keep_on="cpu"` keeps them and the copy in host
+    memory.
 
     The model is not wrapped, or in DDP inside of each node: then `group` has the ranks between
     nodes that this one exchanges with, or `node_size` ranks of one group share a node, and one of
@@ -61,7 +63,15 @@ def outer(
     optimisers are given in the order of their steps, of which the last is counted.
     """
     check_order(model, "outer(model, optimizer, recipe)")
-    chosen = setup(recipe, every=every, outer=outer, fragments=fragments, delay=delay, blend=blend)
+    chosen = setup(
+        recipe,
+        every=every,
+        outer=outer,
+        fragments=fragments,
+        delay=delay,
+        blend=blend,
+        hold=hold,
+    )
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
     parameters = trained_by(model, optimizers)
     parts = fragments_of(parameters, chosen.fragments)
@@ -85,8 +95,8 @@ def _begin_alike(model: torch.nn.Module, chosen: Setup, comm: GroupCommunicator)
     form = "; ".join(f"{n}: {tuple(t.shape)} {t.dtype}" for n, t in tensors.items())
     comm.agree(
         "the model or the local steps",
-        f"{every=}, fragments={chosen.fragments}, delay={chosen.delay}, blend={chosen.blend}; "
-        f"{form}",
+        f"{every=}, fragments={chosen.fragments}, delay={chosen.delay}, blend={chosen.blend}, "
+        f"hold={chosen.hold}; {form}",
     )
     for tensor in tensors.values():
         tensor.copy_(comm.broadcast(tensor.contiguous()))

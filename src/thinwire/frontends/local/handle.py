@@ -22,7 +22,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A fragment between its sending and its application; `sent` is where the model was."""
+    """A fragment between its sending and its application; `sent` is where the model was left."""
 
     fragment: int
     due: int  # by the count of all local steps
@@ -168,7 +168,7 @@ class Outer:
         names = self.fragments[number]
         moved = self.shared.moved(names)
         stays = delay and self.setup.blend is None
-        sent = {n: self._parameters[n].detach().clone() for n in names} if stays else {}
+        sent = self.shared.draw_back(names, self.setup.hold) if stays else {}
         when = f"fragment {number} of round {self._round}, after {self._in_round} steps"
         device = next(iter(moved.values())).device
         means = self._worker.submit(device, self._exchange, moved, when)

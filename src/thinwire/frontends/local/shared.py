@@ -78,6 +78,14 @@ class SharedCopy:
             self._cast(p, self._keep.dtype)
 
     @torch.no_grad()
+    def draw_back(self, names: Collection[str], hold: float) -> dict[str, Tensor]:
+        """Bring the model nearer to the copy, with `hold` of the way left; where it then is."""
+        for name in names:
+            if hold != 1:
+                self._local[name].lerp_(self._as_local(name), 1 - hold)
+        return {name: self._local[name].detach().clone() for name in names}
+
+    @torch.no_grad()
     def apply(
         self, names: Collection[str], sent: Mapping[str, Tensor], blend: float | None
     ) -> None:
