@@ -1,5 +1,6 @@
 """What figures and tables of whole steps share: names, rates, and the table itself."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from thinwire.results.file import Row
 
 COMPUTE = "compute alone"  # in place of a recipe: nothing is exchanged
 UNSHAPED = "unshaped"
+_WARM_UP = re.compile(r"warm_up=\{'steps': *(\d+)\}")
 
 
 def short_name(recipe: str) -> str:
@@ -16,10 +18,13 @@ def short_name(recipe: str) -> str:
 
     >>> short_name("topk(0.01, codec='regional+bf16')"), short_name("int4(rotate=True)")
     ('topk 0.01 regional+bf16', 'int4 rotate')
+    >>> short_name("topk(0.01, warm_up={'steps': 30})")
+    'topk 0.01 warm-up 30'
     """
     if recipe[:1] == "{" or "|" in recipe:
         return recipe
     name, _, arguments = recipe.partition("(")
+    arguments = _WARM_UP.sub(r"warm-up \1", arguments)
     parts = (part.removesuffix("=True").rpartition("=")[2] for part in arguments[:-1].split(","))
     return " ".join([name, *filter(None, (part.strip(" '\"") for part in parts))])
 
