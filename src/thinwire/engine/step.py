@@ -46,18 +46,18 @@ class StepRunner:
 
     def run(self, unit: Unit, grads: list[Tensor]) -> None:
         """One step of one unit in the calling thread; it is over only after `finish`."""
-        collective = unit.pipeline.collective
-        if self.is_steady(unit) and collective.in_one_round:
+        collective, steady = unit.pipeline.collective, self.is_steady(unit)
+        if steady and collective.in_one_round:
             self.lanes.join()
             self._run_in_turn(unit, grads)
             return
         self.conveyor.drain()
-        if self.is_steady(unit) and collective.in_two_rounds:
+        if steady and collective.in_two_rounds and unit.spec.device.type == "cuda":
             with self.lanes.take(unit.spec.device) as lane:
                 self._run_on_stream(unit, grads, lane)
             return
         self.lanes.join()
-        if self.is_steady(unit):
+        if steady:
             self._run_on_stream(unit, grads)
         else:
             self._begin(unit, grads)()
