@@ -1,6 +1,6 @@
 """A state of local steps that was altered is refused, and then nothing has changed.
 
-Covers frontends/local/checkpoint.py.
+Covers frontends/local/checkpoint.py and frontends/local/fits.py.
 """
 
 import copy
