@@ -55,8 +55,8 @@ def altered_dict(state: dict[str, Any], draw: np.random.Generator) -> dict[str, 
     """Another entry somewhere, at any depth."""
     at: Any = state
     while True:
-        key = list(at)[draw.integers(len(at))]
-        if not isinstance(at[key], dict) or not at[key] or not draw.integers(4):
+        key = (range(len(at)) if isinstance(at, list) else list(at))[draw.integers(len(at))]
+        if not isinstance(at[key], dict | list) or not at[key] or not draw.integers(4):
             break
         at = at[key]
     way = draw.integers(3)

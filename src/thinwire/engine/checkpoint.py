@@ -4,16 +4,25 @@ All of a state is looked at before anything changes, so that one that is refused
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from thinwire.engine.saved import SEAL, STATE_VERSION, Saved, check_seal, content, states_in
-from thinwire.errors import StateError
+from thinwire.comm import GroupCommunicator
+from thinwire.engine.saved import (
+    SEAL,
+    STATE_VERSION,
+    Saved,
+    check_fields,
+    check_seal,
+    content,
+    states_in,
+)
+from thinwire.errors import DisagreementError, StateError, ThinwireError
 from thinwire.pipeline import Pipeline
 from thinwire.rng import fingerprint
 from thinwire.types import TensorSpec
@@ -61,6 +70,37 @@ class Restored:
     buckets: list[list[str]]  # as DDP handed the gradients over; of another P there are none
     tensors: dict[str, SavedState]
     summary: str
+
+
+class Summarised(Protocol):
+    """What a rank goes on with."""
+
+    @property
+    def summary(self) -> str:
+        """What of it must be the same on all ranks, in a line."""
+
+
+R = TypeVar("R", bound=Summarised)
+
+
+def accepted_by_all(comm: GroupCommunicator, read: Callable[[], R]) -> R:
+    """What this rank reads, if no rank refuses: all meet, or the others would wait for it."""
+    restored, refusal = None, None
+    try:
+        restored = read()
+    except ThinwireError as error:
+        refusal = error
+    except Exception as error:  # numbers, texts and tensors in each other's places
+        refusal = StateError(f"this is no state that thinwire saved: {error!r}")
+    says = f"refused: {refusal}" if restored is None else restored.summary
+    try:
+        comm.agree("the saved state", says)
+    except DisagreementError as error:
+        raise error from refusal
+    if restored is None:
+        assert refusal is not None
+        raise refusal
+    return restored
 
 
 def restore(saved: Saved, reader: Reader, recipe_changed: bool = False) -> Restored:
@@ -152,10 +192,7 @@ def _check(state: Mapping[str, Any], reader: Reader, recipe_changed: bool) -> No
             f"state version {state['version']}, expected {STATE_VERSION}: go on with the thinwire "
             "that saved it, or without the state"
         )
-    for key, kind in FIELDS.items():
-        if not isinstance(state.get(key), kind):
-            found = type(state[key]).__name__ if key in state else "missing"
-            raise StateError(f"{key!r} of the state is {found}; is this all of what was saved?")
+    check_fields(state, FIELDS)
     check_seal(state)
     recipe = repr(reader.pipeline)
     if state["recipe"] != recipe and not recipe_changed:
@@ -165,15 +202,17 @@ def _check(state: Mapping[str, Any], reader: Reader, recipe_changed: bool) -> No
         )
     if state["seed"] != reader.seed:
         raise StateError(f"the state was saved with seed {state['seed']}, this is {reader.seed}")
-    _check_model(state["forms"], reader)
+    check_model(state["forms"], reader.forms or {}, reader.knows_all)
     for name, own in state["tensors"].items():
         _check_tensor(name, own, state["forms"])
 
 
-def _check_model(forms: Mapping[str, Any], reader: Reader) -> None:
-    known = reader.forms or {}
-    strange = [name for name in forms if reader.knows_all and name not in known]
-    missing = [name for name in known if reader.knows_all and name not in forms]
+def check_model(
+    forms: Mapping[str, Any], known: Mapping[str, list[Any]], knows_all: bool = True
+) -> None:
+    """Refuse tensors of other dtypes or shapes, and where all are known, others than those."""
+    strange = [name for name in forms if knows_all and name not in known]
+    missing = [name for name in known if knows_all and name not in forms]
     if strange or missing:
         raise StateError(
             "the state was saved of another model: "

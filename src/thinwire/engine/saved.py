@@ -46,6 +46,16 @@ def seal(state: Mapping[str, Any]) -> State:
     return {**state, SEAL: _checksum(state)}
 
 
+def check_fields(
+    part: Mapping[str, Any], fields: Mapping[str, type | tuple[type, ...]], of: str = "the state"
+) -> None:
+    """Refuse a part of a state that lacks one of these, or has something else in its place."""
+    for key, kind in fields.items():
+        if not isinstance(part.get(key), kind):
+            found = type(part[key]).__name__ if key in part else "missing"
+            raise StateError(f"{key!r} of {of} is {found}; is this all of what was saved?")
+
+
 def check_seal(state: Mapping[str, Any]) -> None:
     """Refuse a state that is not as it was sealed."""
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -16,7 +17,7 @@ from thinwire.engine import regroup
 from thinwire.engine.audit import Audit
 from thinwire.engine.awaited import Awaited
 from thinwire.engine.backward import BackwardPass
-from thinwire.engine.checkpoint import Reader, Restored, restore
+from thinwire.engine.checkpoint import Reader, Restored, accepted_by_all, restore
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.headroom import Headroom
 from thinwire.engine.roster import Roster
@@ -25,10 +26,7 @@ from thinwire.engine.step import StepRunner
 from thinwire.engine.truth import Truth
 from thinwire.errors import (
     ClosedError,
-    DisagreementError,
     RecipeError,
-    StateError,
-    ThinwireError,
 )
 from thinwire.pipeline import Pipeline
 from thinwire.settings import check_choice
@@ -224,7 +222,6 @@ class Synchronizer:
         step that is complete without one of which something waits. `recipe_changed` lets the state
         be of another recipe that keeps the same of what waits.
         """
-        restored, refusal = None, None
         reader = Reader(
             self.pipeline,
             self.runner.seed,
@@ -234,16 +231,8 @@ class Synchronizer:
             self.roster.forms,
             self.roster.knows_all,
         )
-        try:
-            restored = restore(state, reader, recipe_changed)
-        except ThinwireError as error:
-            refusal = error
-        except Exception as error:  # numbers, texts and tensors in each other's places
-            refusal = StateError(f"this is no state that thinwire saved: {error!r}")
-        self._agree_on_load(restored, refusal)
-        if restored is None:
-            assert refusal is not None
-            raise refusal
+        read = partial(restore, state, reader, recipe_changed)
+        restored = accepted_by_all(self.comm, read)
         if not self.roster.knows_all:
             self.awaited.load(restored.tensors, self.comm)
         self._go_on_from(restored)
@@ -253,14 +242,6 @@ class Synchronizer:
         self.choosers.load(restored.choice)
         self.roster.restart(restored.tensors, restored.forms)
         self.headroom.lose_sight()
-
-    def _agree_on_load(self, restored: Restored | None, refusal: Exception | None) -> None:
-        """Meet the other ranks, also where this one refused: they would wait."""
-        says = f"refused: {refusal}" if restored is None else restored.summary
-        try:
-            self.comm.agree("the saved state", says)
-        except DisagreementError as error:
-            raise error from refusal
 
     def take_back(self) -> None:
         """Undo the last step, where the optimiser did not take it after all: on all ranks alike.

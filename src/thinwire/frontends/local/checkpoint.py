@@ -4,16 +4,36 @@ All of a state is looked at before anything changes, as in `engine/checkpoint.py
 part that the exchange remembers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from thinwire.comm import GroupCommunicator
-from thinwire.engine.saved import Saved, check_seal, content, states_in
+from thinwire.engine.saved import SEAL, Saved, check_fields, check_seal, content, states_in
 from thinwire.errors import StateError
+from thinwire.frontends.local.fits import check_optimizer, check_tensors
+from thinwire.frontends.local.setups import Setup
+from thinwire.frontends.local.shared import SharedCopy
 from thinwire.rng import fingerprint
 
 OUTER_VERSION = 1
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "version": int, "fragments": int, "kind": str, "exchange": Mapping, "steps": int, "round": int,
+    "in_round": int, "shared": Mapping, "outer": Mapping, "under_way": (list, tuple), SEAL: int,
+}  # fmt: skip
+UNDER_WAY: dict[str, type] = {"fragment": int, "due": int, "sent": Mapping, "means": Mapping}
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What a state must fit: these local steps, of this model."""
+
+    setup: Setup
+    fragments: Sequence[tuple[str, ...]]
+    parameters: Mapping[str, Tensor]
+    shared: SharedCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +43,31 @@ class Restored:
     exchange: Saved
     first: Mapping[str, Any]  # what is the same on all ranks may be read from it
     own: Mapping[str, Any] | None  # None where another number of ranks saved it
+    length: int  # of the round
     summary: str
 
 
-def restore(saved: Saved, comm: GroupCommunicator, fragments: int, outer: str) -> Restored:
+def restore(saved: Saved, comm: GroupCommunicator, here: Here) -> Restored:
     """This rank's part: of its own state, or of all ranks'."""
     states = states_in(saved)
     if not states:
         raise StateError("the list of states is empty: pass those of all ranks")
     for state in states:
-        _check(state, fragments, outer)
+        _check(state, here)
     if len({summary(state) for state in states}) > 1:
         lines = "\n".join(f"  {summary(state)}" for state in states)
         raise StateError(f"the list has states of different saves:\n{lines}")
     first, exchanges = states[0], [state["exchange"] for state in states]
-    if isinstance(saved, Mapping) and "ranks" not in saved:
-        return Restored(exchanges[0], first, first, summary(first))
-    as_many = first["exchange"]["world"] == comm.size
-    own = next((s for s in states if as_many and s["exchange"]["rank"] == comm.rank), None)
-    return Restored(exchanges, first, own, summary(first))
+    length = here.setup.length(first["round"])
+    own: Mapping[str, Any] | None = first
+    exchange: Saved = exchanges[0]
+    if not isinstance(saved, Mapping) or "ranks" in saved:
+        as_many = first["exchange"].get("world") == comm.size
+        mine = (s for s in states if as_many and s["exchange"].get("rank") == comm.rank)
+        own, exchange = next(mine, None), exchanges
+    if own is not None and own["in_round"] >= length:
+        raise StateError(f"the state is {own['in_round']} steps into a round of {length} here")
+    return Restored(exchange, first, own, length, summary(first))
 
 
 def summary(state: Mapping[str, Any]) -> str:
@@ -60,15 +86,37 @@ def summary(state: Mapping[str, Any]) -> str:
     )
 
 
-def _check(state: Mapping[str, Any], fragments: int, outer: str) -> None:
-    """Refuse what is no state of local steps, or was saved with others."""
-    if not isinstance(state, Mapping) or "shared" not in state:
+def _check(state: Mapping[str, Any], here: Here) -> None:
+    """Refuse what is no state of local steps, was saved with others, or does not fit the model."""
+    if not isinstance(state, Mapping) or not {"version", "shared"} <= state.keys():
         raise StateError(f"this is no state that thinwire.outer saved: {type(state).__name__}")
     if state["version"] != OUTER_VERSION:
         raise StateError(f"state version {state['version']}, expected {OUTER_VERSION}")
+    check_fields(state, FIELDS)
     check_seal(state)
-    if (state["fragments"], state["kind"]) != (fragments, outer):
+    kind, fragments = type(here.shared.optimizer).__name__, len(here.fragments)
+    if (state["fragments"], state["kind"]) != (fragments, kind):
         raise StateError(
             f"the state was saved with fragments={state['fragments']} and an outer "
-            f"{state['kind']}, here are fragments={fragments} and {outer}: go on with the same"
+            f"{state['kind']}, here are fragments={fragments} and {kind}: go on with the same"
         )
+    for counter in ("steps", "round", "in_round"):
+        if state[counter] < 0:
+            raise StateError(f"{counter!r} of the state is {state[counter]}")
+    check_tensors(state["shared"], here.shared.parameters, "the shared copy")
+    check_optimizer(state["outer"], here.shared)
+    for one in state["under_way"]:
+        _check_under_way(one, here)
+
+
+def _check_under_way(one: Any, here: Here) -> None:
+    what = "a fragment under way"
+    if not isinstance(one, Mapping):
+        raise StateError(f"{what} is {type(one).__name__}; is this all of what was saved?")
+    check_fields(one, UNDER_WAY, what)
+    if one["fragment"] not in range(len(here.fragments)):
+        raise StateError(f"fragment {one['fragment']} is under way, of {len(here.fragments)}")
+    names = here.fragments[one["fragment"]]
+    check_tensors(one["means"], {name: here.shared.parameters[name] for name in names}, what)
+    if one["sent"]:  # nothing where no steps are kept apart
+        check_tensors(one["sent"], {name: here.parameters[name] for name in names}, what)

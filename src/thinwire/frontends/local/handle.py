@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thinwire.engine.checkpoint import accepted_by_all
 from thinwire.engine.saved import Saved, pack, seal, unpack
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.engine.thread import OrderedWorker
-from thinwire.frontends.local.checkpoint import OUTER_VERSION, Restored, restore
+from thinwire.frontends.local.checkpoint import OUTER_VERSION, Here, Restored, restore
 from thinwire.frontends.local.setups import Setup
 from thinwire.frontends.local.shared import Keep, SharedCopy
 from thinwire.units.unit import Unit
@@ -113,17 +114,9 @@ class Outer:
         them from where the others last met.
         """
         self._wait()
-        restored, refusal = None, None
-        try:
-            comm = self.synchronizer.comm
-            restored = restore(state, comm, len(self.fragments), self._kind)
-        except Exception as error:
-            refusal = error
-        says = f"refused: {refusal}" if restored is None else restored.summary
-        self.synchronizer.comm.agree("the saved state", says)
-        if restored is None:
-            assert refusal is not None
-            raise refusal
+        comm = self.synchronizer.comm
+        here = Here(self.setup, self.fragments, self._parameters, self.shared)
+        restored = accepted_by_all(comm, partial(restore, state, comm, here))
         self.synchronizer.load_state_dict(restored.exchange)  # last to refuse
         self._go_on(restored)
 
@@ -131,7 +124,7 @@ class Outer:
         first, own = restored.first, restored.own
         self.shared.load(first["shared"], first["outer"])
         self._steps, self._round = first["steps"], first["round"]
-        self._length = self.setup.length(self._round)
+        self._length = restored.length
         self._in_round, self._under_way = 0, []
         if own is None:
             self.shared.apply(self._parameters, {}, None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,8 +101,11 @@ class SharedCopy:
                 p.copy_(new)
 
     def state(self) -> dict[str, Any]:
-        """What the outer optimiser remembers: as torch has it, with texts for keys."""
-        saved = self.optimizer.state_dict()
+        """What the outer optimiser remembers: as torch has it, with texts for keys.
+
+        A copy: torch's has the moments themselves, which the next step changes.
+        """
+        saved = deepcopy(self.optimizer.state_dict())
         return saved | {"state": {str(place): own for place, own in saved["state"].items()}}
 
     @torch.no_grad()
@@ -109,6 +113,10 @@ class SharedCopy:
         """Where the ranks met, and what the outer optimiser remembered there."""
         for name, p in self.parameters.items():
             p.copy_(shared[name])
+        self.load_optimizer(deepcopy(state))  # torch would go on in the memory of what is given
+
+    def load_optimizer(self, state: Mapping[str, Any]) -> None:
+        """As `state` wrote it down."""
         by_place = {int(place): own for place, own in state["state"].items()}
         self.optimizer.load_state_dict({**state, "state": by_place})
 
