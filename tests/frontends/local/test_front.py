@@ -35,6 +35,7 @@ def sgd(net):
         ({"delay": -1}, "delay=-1 must be"),
         ({"blend": 1.0}, "blend=1.0 must be in"),
         ({"hold": 1.5}, "hold=1.5 must be in"),
+        ({"hold": 0.0}, "hold=0.0 must be in"),
         ({"nonfinite": "propagate"}, "'raise' or 'skip'"),
         ({"recipe": "auto"}, "name one for outer()"),
         ({"recipe": "sparselocco"}, "unknown recipe 'sparselocco'"),

@@ -465,6 +465,29 @@ def test_steps_made_while_a_message_travels_count_exactly_once(cluster, settings
         assert waits > 0.01
 
 
+@pytest.mark.parametrize("noticed", ["saving", "applying"])
+def test_what_was_laid_down_is_back_when_a_message_breaks_off(monkeypatch, noticed):
+    model, alone = build(), build()
+    optimizer, own = adam(model), adam(alone)
+    handle = tw.outer(model, optimizer, "dense", every=4, delay=1, hold=0.25, outer=PLAIN)
+
+    def breaks_off(moved):
+        raise tw.ExchangeError("the link was cut")
+
+    monkeypatch.setattr(handle.synchronizer, "average_all", breaks_off)
+    for step in range(4):
+        one_step(model, optimizer, 0, step)
+        one_step(alone, own, 0, step)
+    assert (weights(model) - weights(alone)).abs().max() > 1e-3
+    with pytest.raises(tw.ExchangeError, match="the link was cut"):
+        if noticed == "saving":
+            handle.state_dict()
+        optimizer.param_groups[0]["lr"] = 0.0
+        one_step(model, optimizer, 0, 4)
+    assert (weights(model) - weights(alone)).abs().max() < 1e-6
+    handle.close()
+
+
 @pytest.mark.parametrize(
     ("every", "fragments", "delay", "blend", "factory"),
     [

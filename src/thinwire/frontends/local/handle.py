@@ -176,6 +176,8 @@ class Outer:
         """Apply what is due, in the order in which it was sent; None: all of it."""
         while self._under_way and (step is None or self._under_way[0].due <= step):
             one = self._under_way.pop(0)
+            if one.means.exception() is not None:
+                self.shared.take_up(one.sent, self.setup.hold)
             means = one.means.result()
             self._worker.join_streams()
             self.shared.step(means)
@@ -191,12 +193,13 @@ class Outer:
 
         What broke off is told once, and sent anew in its next round.
         """
-        errors = [one.means.exception() for one in self._under_way]
-        pairs = zip(self._under_way, errors, strict=True)
-        self._under_way = [one for one, error in pairs if error is None]
+        broken = [one for one in self._under_way if one.means.exception() is not None]
+        self._under_way = [one for one in self._under_way if one.means.exception() is None]
         self._worker.join_streams()
-        for error in filter(None, errors):
-            raise error
+        for one in broken:
+            self.shared.take_up(one.sent, self.setup.hold)
+        for one in broken:
+            one.means.result()  # raises
 
     def _arrived(self, saved: Mapping[str, Any]) -> UnderWay:
         means: Future[Tensors] = Future()

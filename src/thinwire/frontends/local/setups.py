@@ -53,7 +53,7 @@ class Setup:
         check_integer("delay", self.delay, 0)
         if self.blend is not None:
             check_range("blend", self.blend, 0, 1, open_high=True)
-        check_range("hold", self.hold, 0, 1)
+        check_range("hold", self.hold, 0, 1, open_low=True)
         if isinstance(self.outer, torch.optim.Optimizer) or not callable(self.outer):
             raise RecipeError(
                 f"outer={type(self.outer).__name__} must be a function that makes an optimiser of "

@@ -87,6 +87,12 @@ class SharedCopy:
         return {name: self._local[name].detach().clone() for name in names}
 
     @torch.no_grad()
+    def take_up(self, sent: Mapping[str, Tensor], hold: float) -> None:
+        """Give a model back what was laid down, (1 - h)/h of what was held: no mean brings it."""
+        for name, held in sent.items():
+            self._local[name].add_(held - self._as_local(name), alpha=(1 - hold) / hold)
+
+    @torch.no_grad()
     def apply(
         self, names: Collection[str], sent: Mapping[str, Tensor], blend: float | None
     ) -> None:
