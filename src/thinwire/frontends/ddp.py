@@ -112,9 +112,10 @@ class DDPHandle(Handle):
             return
         step, buckets, self.synchronizer.buckets = self._step, self._buckets, self._added
         self._step, self._buckets, self._regroup = None, [], Regroup([])
-        early = [b for b in buckets[:-1] if mended and not b.buffer.is_sparse]
+        early: list[Bucket] = []
 
         def hand_over_early() -> None:
+            early.extend(b for b in buckets[:-1] if mended and not b.buffer.is_sparse)
             for bucket in early:
                 bucket.hand_over(bucket.buffer)
 
