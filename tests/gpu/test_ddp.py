@@ -93,7 +93,6 @@ def test_a_bad_gradient_raises_on_every_rank(gpu, size, value):
 @pytest.mark.parametrize("view", [False, True], ids=["own memory", "bucket view"])
 @pytest.mark.parametrize("policy", ["skip", "propagate", "raise"])
 def test_gradients_of_a_step_that_is_taken_back(gpu, size, policy, view):
-    """Also those of buckets that DDP was done with before the ranks knew."""
     for before, after in gpu.run(ranks.taken_back, size, policy, view, DEVICE):
         assert after == {"skip": [0.0], "propagate": ["nan"], "raise": ["nan"]}[policy]
         assert before > 1  # it had something else to copy

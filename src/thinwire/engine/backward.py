@@ -1,6 +1,6 @@
 """One step of all gradients: begun with the first, finished when the last was added."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,7 @@ class BackwardPass:
         self._averaged_rows: dict[str, Tensor] = {}
         self._failure: BaseException | None = None
         self._all_steady = not may_be_unused
-        self._sent = self.taken_back = False
+        self._sent = False
         if synchronizer.running is not None:
             synchronizer.running.break_off("its backward pass broke off")
         synchronizer.roster.begin()
@@ -70,17 +70,13 @@ class BackwardPass:
         except BaseException as error:
             self._failure = error
 
-    def finish(self, queued: Callable[[], None] | None = None) -> dict[str, Tensor]:
-        """End the step. Returns what takes the place of COO gradients, by name.
-
-        Where the host has no part in the step, `queued` is called once a GPU has all of it before
-        it. It may still be `taken_back`: then gradients are others than what was queued.
-        """
+    def finish(self) -> dict[str, Tensor]:
+        """End the step. Returns what takes the place of COO gradients, by name."""
         try:
             if self._failure is not None:
                 raise self._failure
             self._run(self._waiting)
-            self._runner.finish(queued if self._all_steady else None)
+            self._runner.finish()
             bad_ranks = self._bad_ranks()
             if not bad_ranks:
                 self._sync.truth.compare(self._sync.roster.units.values())
@@ -92,7 +88,6 @@ class BackwardPass:
             raise
         self._sync.running = None
         if bad_ranks:
-            self.taken_back = True
             self._sync.truth.forget()
             self._sync.roster.undo()
             seen = [*self._seen, *self._averaged_rows.values()]
@@ -109,7 +104,7 @@ class BackwardPass:
         """
         if self._sync.running is not self:
             return  # it was taken back before
-        self._sync.running, self.taken_back = None, True
+        self._sync.running = None
         self._failure = self._failure or ExchangeError(f"the step was given up: {why}")
         self._runner.readback.forget()
         self._sync.truth.forget()

@@ -20,8 +20,8 @@ class Conveyor:
 
     For units of one exchange. With more their order would depend on how steps are launched: a rank
     that does not replay finishes one unit before it begins the next. Groups of their own would
-    part them, but aborting those, after a peer has stalled, takes forever where the exchange of one
-    is queued on a stream behind that of another.
+    part them, but with these a test of a stalled peer failed (docs/results/test-gpu.log): probably
+    since no group can be aborted whose exchange is queued on a stream behind that of another.
     """
 
     def __init__(self) -> None:

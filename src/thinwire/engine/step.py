@@ -102,13 +102,11 @@ class StepRunner:
         self._count(unit, mine, before)
         return mean.to(coo.dtype)
 
-    def finish(self, queued: Job | None = None) -> None:
-        """Wait for what is still under way; `queued` is called when a GPU has all it must do."""
+    def finish(self) -> None:
+        """Wait for what is still under way."""
         self.sums.finish()
         self.conveyor.finish()
         self.lanes.join()
-        if queued is not None:
-            queued()
         self.readback.read()
         self.recordings.record(self._steady_context)
 

@@ -24,10 +24,7 @@ from thinwire.engine.roster import Roster
 from thinwire.engine.saved import STATE_VERSION, Saved, pack, seal, unpack
 from thinwire.engine.step import StepRunner
 from thinwire.engine.truth import Truth
-from thinwire.errors import (
-    ClosedError,
-    RecipeError,
-)
+from thinwire.errors import ClosedError, RecipeError
 from thinwire.pipeline import Pipeline
 from thinwire.settings import check_choice
 from thinwire.version import VERSION

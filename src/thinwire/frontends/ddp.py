@@ -25,18 +25,6 @@ class Bucket:
     grads: dict[str, Tensor]
     buffer: Tensor
     future: torch.futures.Future[Tensor]
-    parameters: list[Tensor]
-
-    def hand_over(self, result: Tensor) -> None:
-        """DDP goes on with it, on a GPU as soon as all that was queued so far is done."""
-        if not self.future.done():
-            self.future.set_result(result)
-
-    def copy_again(self) -> None:
-        """DDP has copied from it what was taken back later."""
-        for p, grad in zip(self.parameters, self.grads.values(), strict=True):
-            if p.grad is not None and not p.grad.is_sparse:
-                as_real(p.grad).copy_(grad)
 
 
 class DDPHandle(Handle):
@@ -57,7 +45,6 @@ class DDPHandle(Handle):
         self._added: list[list[str]] = []  # of this step, by the buckets that its units are made of
         self._regroup = Regroup([])
         self._failure: Exception | None = None
-        self._to_copy: list[Bucket] = []
         ddp.register_comm_hook(None, self._hook)
 
     def _hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
@@ -74,14 +61,12 @@ class DDPHandle(Handle):
         names = [self._names[id(p)] for p in bucket.parameters()]
         if bucket.index() == 0:
             self._follow_scale()
-        grads = dict(zip(names, gradients(bucket), strict=True))
-        ready = Bucket(grads, buffer, future, bucket.parameters())
+        if bucket.is_last():
+            self._raise_after_backward()
+        ready = Bucket(dict(zip(names, gradients(bucket), strict=True)), buffer, future)
         first, last = bucket.index() == 0, bucket.is_last()
-        mended = last and self._mend_after_backward()
         # Also where nothing asks the host: queueing takes time, which the backward pass can use.
-        self.synchronizer.runner.worker.submit(
-            buffer.device, self._take, ready, first, last, mended
-        )
+        self.synchronizer.runner.worker.submit(buffer.device, self._take, ready, first, last)
         return future
 
     def load_state_dict(self, state: Saved, *, recipe_changed: bool = False) -> None:
@@ -94,12 +79,11 @@ class DDPHandle(Handle):
         ddp = self._ddp()
         return ddp is not None and ddp.find_unused_parameters and not ddp.static_graph
 
-    def _take(self, bucket: "Bucket", first: bool, last: bool, mended: bool) -> None:
+    def _take(self, bucket: "Bucket", first: bool, last: bool) -> None:
         """One bucket, in the worker. Futures are kept until the step is whole.
 
         DDP waits for all of them anyway, and a NaN in the last bucket must still be able to
-        undo the first. While a GPU is busy with the step, and the host waits to hear of it, DDP is
-        done with all buckets but the last, if what it does can be `mended` in the end.
+        undo the first.
         """
         if first or self._step is None:
             self._step = BackwardPass(self.synchronizer, may_be_unused=self._may_be_unused)
@@ -112,25 +96,17 @@ class DDPHandle(Handle):
             return
         step, buckets, self.synchronizer.buckets = self._step, self._buckets, self._added
         self._step, self._buckets, self._regroup = None, [], Regroup([])
-        early: list[Bucket] = []
-
-        def hand_over_early() -> None:
-            early.extend(b for b in buckets[:-1] if mended and not b.buffer.is_sparse)
-            for bucket in early:
-                bucket.hand_over(bucket.buffer)
-
         try:
-            rows = step.finish(hand_over_early)
+            rows = step.finish()
             self._audit()
         except Exception as error:
             rows, self._failure = {}, error
             for bucket in buckets:
                 values_of(bucket.buffer).fill_(torch.nan)
-        self._to_copy = early if step.taken_back or self._failure is not None else []
         for bucket in buckets:
             # A COO gradient has a bucket of its own.
             name = next(iter(bucket.grads))
-            bucket.hand_over(rows.get(name, bucket.buffer))
+            bucket.future.set_result(rows.get(name, bucket.buffer))
 
     def _audit(self) -> None:
         """Compare the parameters, as the last step left them; nothing changes them now."""
@@ -138,30 +114,25 @@ class DDPHandle(Handle):
         if self.synchronizer.audit.is_due() and ddp is not None:
             self.synchronizer.audit.compare("the ranks' parameters", named(ddp))
 
-    def _mend_after_backward(self) -> bool:
-        """Arrange for a failure in the worker to be raised by `backward()`, and for gradients that
-        DDP has from a step which was taken back to be copied again. Whether that will be.
+    def _raise_after_backward(self) -> None:
+        """Arrange for a failure in the worker to be raised by `backward()`.
 
         An exception set on DDP's future would come out as a RuntimeError of another name, in
         the middle of DDP's own clean-up. Callbacks run when the backward pass is over, in the
         order they were queued; DDP queues its own after this one, so this one queues another.
         """
 
-        def mend() -> None:
+        def raise_failure() -> None:
             error, self._failure = self._failure, None
-            buckets, self._to_copy = self._to_copy, []
-            for bucket in buckets:
-                bucket.copy_again()
             if error is not None:
                 raise error
 
         try:
-            after_backward(lambda: after_backward(mend))
+            after_backward(lambda: after_backward(raise_failure))
         except RuntimeError:
             # A joined rank shadows the others outside of any backward pass: `_take` of the
             # next step, or the end of the others, will tell.
-            return False
-        return True
+            return
 
 
 class Regroup:
