@@ -7,18 +7,14 @@ recipes share so many seconds: each ends, at a step on which all ranks agree, wh
 `--steps 200 --budget-s 100` is a short look; THINWIRE_TEST_GPU_ON_CPU=1 runs it over Gloo.
 
 Then, for `--fault-s` seconds, random ranks die or stall in random steps of random recipes, as in
-`support.soak`, with its table. These ranks take turns on the card: MPS lets them compute at once,
-and in exchange a client that is killed may take the card from the others, as it may where thinwire
-has no part in it. `--control 8` shows that: so many times a process is killed in plain kernels.
+`support.soak`, with its table.
 """
 
 import argparse
 import os
 import random
-import signal
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any, TextIO
@@ -31,7 +27,7 @@ import thinwire as tw
 from frontends.test_ddp import identical, twins
 from gpu.__main__ import machine, say
 from gpu.ranks import TIMEOUT, Layers
-from support.cluster import Cluster, ClusterError, Returned
+from support.cluster import Cluster, ClusterError
 from support.nccl import DEVICE, gpu_cluster, why_not
 from support.soak import SIGNALS, Soak, held, repeat
 from thinwire.results.origin import commit
@@ -42,7 +38,6 @@ EVERY = 50  # steps between two looks at the replicas
 CLOCK = 25  # and at the time
 RUN_S = 300.0  # for a recipe: then it counts as hung
 SAID = 3000  # characters of an error; where all ranks hung is more than a log can take
-BESIDE_S = 1.5  # that the others go on for
 GROWTH_MIB = 32.0  # at most, in the second half: in the first caches fill, and `auto` tries things
 
 
@@ -104,7 +99,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--budget-s", type=float, default=len(RECIPES) * RUN_S)
     parser.add_argument("--fault-s", type=float, default=0.0)
-    parser.add_argument("--control", type=int, default=0, help="kills in plain kernels")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--commit", help="where there is no git to ask")
     options = parser.parse_args(arguments)
@@ -126,8 +120,6 @@ def main(arguments: list[str] | None = None) -> int:
                     range(len(options.recipes), 0, -1), options.recipes, strict=True
                 )
             ]
-        if options.control:
-            control(log, options)
         if options.fault_s:
             failures.append(with_faults(log, options))
     return int(any(failures))
@@ -135,45 +127,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def with_faults(log: TextIO, options: argparse.Namespace) -> bool:
     """Whether anything was lost, hung or was left."""
-    say(log, f"seed {options.seed}, {options.fault_s:g} s of faults, ranks without MPS")
-    with gpu_cluster(options.ranks, mps=False) as cluster:
+    say(log, f"seed {options.seed}, {options.fault_s:g} s of faults")
+    with gpu_cluster(options.ranks) as cluster:
         soak = Soak(options.seed, cluster, tuple(SIGNALS), DEVICE)
         repeat(soak.round, options.fault_s / 60)
     say(log, soak.show())
     for failure in soak.failures:
         say(log, failure[:SAID])
     return soak.failed
-
-
-def killed_beside(group: Any, rank: int, size: int, victim: int, at: float) -> bool:
-    """Products of matrices and nothing else, one rank's until it is killed: who keeps the card?"""
-    matrix = torch.randn(2048, 2048, device=DEVICE)
-    until = time.monotonic() + at + BESIDE_S
-    if rank == victim:
-        threading.Timer(at, os.kill, (os.getpid(), signal.SIGKILL)).start()
-    try:
-        while time.monotonic() < until:
-            for _ in range(20):
-                matrix = (matrix @ matrix).clamp_(-1, 1)
-            torch.cuda.synchronize()
-    except RuntimeError:  # of CUDA
-        return False
-    return True
-
-
-def control(log: TextIO, options: argparse.Namespace) -> None:
-    """How often the others lose the card, with MPS and without."""
-    draw = random.Random(options.seed)
-    for mps in (True, False):
-        lost = 0
-        for _ in range(options.control):
-            victim, at = draw.randrange(options.ranks), draw.uniform(0.2, 0.6)
-            with gpu_cluster(options.ranks, mps=mps) as cluster:
-                others = cluster.survivors(killed_beside, options.ranks, victim, victim, at)
-            lost += not all(isinstance(other, Returned) and other.value for other in others)
-        how = "with" if mps else "without"
-        kills = f"{options.control} kills in plain kernels {how} MPS"
-        say(log, f"{kills}: {lost} of them cost the others the card")
 
 
 def soak(
