@@ -30,7 +30,7 @@ import torch
 
 import thinwire as tw
 from support import link_faults
-from support.cluster import Cluster, ClusterError, Outcome, Returned
+from support.cluster import Cluster, ClusterError, Outcome, Raised, Returned
 from support.contracts import broken
 from support.contracts.cases import Case, Layer, digest, everything, state_digest
 from thinwire.lab import Lab, unavailable
@@ -44,6 +44,7 @@ COLUMNS = ("injected", "survived", "mass lost", "replicas diverged", "hangs", "p
 SIGNALS = {"kill -9": signal.SIGKILL, "stop": signal.SIGSTOP}
 BACKWARD = {"NaN in a backward pass": "nan", "exception in a backward pass": "raise"}
 FAULTS = (*SIGNALS, "hang up", *BACKWARD, "hang up in a backward pass", *link_faults.FAULTS)
+SAID = 400  # characters of an error
 LATE_S = 4.0  # beyond the timeout: the machine may be busy
 
 
@@ -135,9 +136,10 @@ class Soak:
 
     def _of_lives(self, survivors: list[Outcome]) -> str:
         lives = [o.value for o in survivors if isinstance(o, Returned)]
-        if len(lives) < len(survivors):
-            return "mass lost"  # some raised another error, or died
-        if not all(life.raised.startswith("ExchangeError") and life.state_kept for life in lives):
+        whole_lives = len(lives) == len(survivors)  # else some raised another error, or died
+        told = all(life.raised.startswith("ExchangeError") and life.state_kept for life in lives)
+        if not (whole_lives and told):
+            self.failures += [f"a survivor: {_in_a_line(outcome)}" for outcome in survivors]
             return "mass lost"
         if any(life.waited_s > TIMEOUT.total_seconds() + LATE_S for life in lives):
             return "hangs"
@@ -173,6 +175,15 @@ class Soak:
             total += row
         lines.append(f"| all | {' | '.join(str(total[c]) for c in COLUMNS)} |")
         return "\n".join(lines)
+
+
+def _in_a_line(outcome: Outcome) -> str:
+    """What became of a rank, without its updates."""
+    said = f"{outcome.name}: {outcome.text}"[:SAID] if isinstance(outcome, Raised) else ""
+    if isinstance(outcome, Returned):
+        life: Life = outcome.value
+        said = f"{life.raised[:SAID]}; state {'kept' if life.state_kept else 'lost'}"
+    return " ".join(said.split())
 
 
 def _nothing(group: Any, rank: int, size: int) -> None:
