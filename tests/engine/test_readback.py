@@ -1,5 +1,7 @@
 """Numbers that the host gets when the step is over."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -38,3 +40,19 @@ def test_a_device_that_never_ends_is_an_error() -> None:
     readback.comm.timeout = timedelta(milliseconds=10)
     with pytest.raises(ExchangeError, match=r"did not end within 0\.01 s"):
         readback._await(NeverOver())
+
+
+def test_numbers_of_a_group_that_was_given_up_meanwhile_say_nothing() -> None:
+    readback, told = Readback(GroupCommunicator()), []
+    readback.comm.size = 2
+
+    @contextmanager
+    def peer_goes() -> Iterator[None]:
+        yield
+        readback.comm.give_up("a peer is gone")
+
+    readback.comm.timed = peer_goes
+    readback.later(torch.tensor(3), told.append)
+    with pytest.raises(ExchangeError, match="a peer is gone"):
+        readback.read()
+    assert told == []

@@ -7,14 +7,18 @@ recipes share so many seconds: each ends, at a step on which all ranks agree, wh
 `--steps 200 --budget-s 100` is a short look; THINWIRE_TEST_GPU_ON_CPU=1 runs it over Gloo.
 
 Then, for `--fault-s` seconds, random ranks die or stall in random steps of random recipes, as in
-`support.soak`, with its table.
+`support.soak`, with its table. Where ranks die they take turns on the card: with MPS a client that
+is killed in a kernel of NCCL takes the card from the others, and thinwire has no part in that:
+`--control 4` kills a rank so many times in plain sums of NCCL, with MPS and without.
 """
 
 import argparse
 import os
 import random
+import signal
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any, TextIO
@@ -27,9 +31,10 @@ import thinwire as tw
 from frontends.test_ddp import identical, twins
 from gpu.__main__ import machine, say
 from gpu.ranks import TIMEOUT, Layers
-from support.cluster import Cluster, ClusterError
+from support.cluster import Cluster, ClusterError, Returned
 from support.nccl import DEVICE, gpu_cluster, why_not
 from support.soak import SIGNALS, Soak, held, repeat
+from thinwire.comm.groups import abort, own_group
 from thinwire.results.origin import commit
 
 RECIPES = ("ok-topk", "topk", "gtopk", "union", "auto")
@@ -38,6 +43,7 @@ EVERY = 50  # steps between two looks at the replicas
 CLOCK = 25  # and at the time
 RUN_S = 300.0  # for a recipe: then it counts as hung
 SAID = 3000  # characters of an error; where all ranks hung is more than a log can take
+BESIDE_S = 2.0  # that the others of a control wait for who was killed
 GROWTH_MIB = 32.0  # at most, in the second half: in the first caches fill, and `auto` tries things
 
 
@@ -99,6 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--budget-s", type=float, default=len(RECIPES) * RUN_S)
     parser.add_argument("--fault-s", type=float, default=0.0)
+    parser.add_argument("--control", type=int, default=0, help="kills in plain sums of NCCL")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--commit", help="where there is no git to ask")
     options = parser.parse_args(arguments)
@@ -120,6 +127,8 @@ def main(arguments: list[str] | None = None) -> int:
                     range(len(options.recipes), 0, -1), options.recipes, strict=True
                 )
             ]
+        if options.control:
+            control(log, options)
         if options.fault_s:
             failures.append(with_faults(log, options))
     return int(any(failures))
@@ -127,14 +136,60 @@ def main(arguments: list[str] | None = None) -> int:
 
 def with_faults(log: TextIO, options: argparse.Namespace) -> bool:
     """Whether anything was lost, hung or was left."""
-    say(log, f"seed {options.seed}, {options.fault_s:g} s of faults")
-    with gpu_cluster(options.ranks) as cluster:
-        soak = Soak(options.seed, cluster, tuple(SIGNALS), DEVICE)
-        repeat(soak.round, options.fault_s / 60)
-    say(log, soak.show())
-    for failure in soak.failures:
-        say(log, failure[:SAID])
-    return soak.failed
+    failed = False
+    for fault in SIGNALS:
+        at_once = fault != "kill -9"
+        how = "with" if at_once else "without"
+        say(log, f"seed {options.seed}, {options.fault_s / 2:g} s of `{fault}` {how} MPS")
+        with gpu_cluster(options.ranks, mps=at_once) as cluster:
+            soak = Soak(options.seed, cluster, (fault,), DEVICE)
+            repeat(soak.round, options.fault_s / 60 / len(SIGNALS))
+        say(log, soak.show())
+        for failure in soak.failures:
+            say(log, failure[:SAID])
+        failed |= soak.failed
+    return failed
+
+
+def killed_beside(group: Any, rank: int, size: int, victim: int, at: float) -> bool:
+    """Sums by NCCL and nothing else, one rank's until it is killed: whether this one has a card."""
+    own = own_group(list(range(size)), rank, "nccl", TIMEOUT)
+    ones = torch.ones(2**22, device=DEVICE)
+    dist.all_reduce(ones, group=own)
+    torch.cuda.synchronize()
+    until = time.monotonic() + at + BESIDE_S
+    if rank == victim:
+        threading.Timer(at, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    try:
+        while time.monotonic() < until:
+            dist.all_reduce(ones.fill_(1), group=own)
+            over = torch.cuda.current_stream().record_event()
+            while not over.query() and time.monotonic() < until:
+                time.sleep(1e-4)
+    except dist.DistBackendError:
+        pass  # NCCL says that the peer is gone; the card may be there all the same
+    except RuntimeError:  # of CUDA
+        return False
+    try:
+        abort([own])
+        return torch.ones(4, device=DEVICE).sum().item() == 4
+    except RuntimeError:
+        return False
+
+
+def control(log: TextIO, options: argparse.Namespace) -> None:
+    """How often the others lose the card, with MPS and without."""
+    draw = random.Random(options.seed)
+    for mps in (True, False):
+        lost = 0
+        for _ in range(options.control):
+            victim, at = draw.randrange(options.ranks), draw.uniform(0.1, 0.3)
+            with gpu_cluster(options.ranks, mps=mps) as cluster:
+                others = cluster.survivors(killed_beside, options.ranks, victim, victim, at)
+            lost += not all(isinstance(other, Returned) and other.value for other in others)
+        how = "with" if mps else "without"
+        kills = f"{options.control} kills in plain sums of NCCL {how} MPS"
+        say(log, f"{kills}: {lost} of them cost the others the card")
 
 
 def soak(

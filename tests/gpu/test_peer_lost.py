@@ -21,6 +21,8 @@ CASES = [
     (4, "topk", "ddp", signal.SIGKILL),
     (2, "ok-topk", "ddp", signal.SIGSTOP),
     (4, "union", "all at once", signal.SIGSTOP),
+    (3, "int4", "all at once", signal.SIGSTOP),  # two groups wait
+    (3, "everything | none | few-bits(4) | ef21", "all at once", signal.SIGSTOP),  # the host waits
 ]
 
 

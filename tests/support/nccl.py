@@ -39,15 +39,24 @@ class NcclCluster(Cluster):
     """Ranks that share the first GPU. MPS lives as long as they do.
 
     A client that was killed in a kernel may leave a server that refuses everyone, so those that
-    come after a hang or a death get a new one.
+    come after a hang or a death get a new one. One that is killed in a kernel of NCCL takes the
+    card from all other clients too (`gpu.soak --control`), which no rank with a card of its own
+    can do: with `mps=False` ranks take turns.
     """
 
     backend = "nccl"
     keeps_group = True  # a communicator takes NCCL half a second
 
-    def __init__(self, size: int = RANKS, run_s: float = RUN_S, few_channels: bool = True) -> None:
+    def __init__(
+        self,
+        size: int = RANKS,
+        run_s: float = RUN_S,
+        few_channels: bool = True,
+        mps: bool = True,
+    ) -> None:
         super().__init__(size, run_s, GROUP_S)
         self._channels = FEW_CHANNELS if few_channels else {}
+        self._at_once = mps
         self._share: CardShare | None = None
         self._mps: dict[str, str] = {}
 
@@ -71,8 +80,9 @@ class NcclCluster(Cluster):
             self._share, self._mps = None, {}
 
     def _start(self) -> None:
-        self._share = CardShare(f"thinwire-tests-{os.getpid()}")
-        self._mps = self._share.prepare(len(self._share.cards) + 1)  # all of us are on one
+        if self._at_once:
+            self._share = CardShare(f"thinwire-tests-{os.getpid()}")
+            self._mps = self._share.prepare(len(self._share.cards) + 1)  # all of us are on one
         super()._start()
 
 
@@ -82,7 +92,9 @@ class OnCpu(Cluster):
     keeps_group = True
 
 
-def gpu_cluster(size: int = RANKS, run_s: float = RUN_S, few_channels: bool = True) -> Cluster:
+def gpu_cluster(
+    size: int = RANKS, run_s: float = RUN_S, few_channels: bool = True, mps: bool = True
+) -> Cluster:
     if ON_CPU:
         return OnCpu(size, run_s)
-    return NcclCluster(size, run_s, few_channels)
+    return NcclCluster(size, run_s, few_channels, mps)

@@ -179,7 +179,11 @@ class Soak:
 
 def _in_a_line(outcome: Outcome) -> str:
     """What became of a rank, without its updates."""
-    said = f"{outcome.name}: {outcome.text}"[:SAID] if isinstance(outcome, Raised) else ""
+    said = (
+        f"{outcome.name}: {outcome.text} {outcome.trace}"[:SAID]
+        if isinstance(outcome, Raised)
+        else ""
+    )
     if isinstance(outcome, Returned):
         life: Life = outcome.value
         said = f"{life.raised[:SAID]}; state {'kept' if life.state_kept else 'lost'}"

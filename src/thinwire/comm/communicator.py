@@ -130,7 +130,7 @@ class GroupCommunicator(Waits):
             return Transfer([], [], [], [], named)
         with named():
             work = dist.all_reduce(tensor, group=self._payload_group, async_op=True)
-        self._watch_over([work])
+        self.watch_over([work])
         share = ring_bytes(tensor.nbytes, self.size)
         self.traffic.count(share, share)
         return Transfer([work], [None], [], [tensor], named)
@@ -140,6 +140,7 @@ class GroupCommunicator(Waits):
             return tensor
         with self.named("broadcast"):
             dist.broadcast(tensor, group=self._payload_group, group_src=source)
+        self.watch_queue(tensor.device)
         # A tree in the backend: all but one receive it once, and all together send as often.
         sends = self.rank == source
         self.traffic.count(*((tensor.nbytes, 0) if sends else (0, tensor.nbytes)))
@@ -164,6 +165,7 @@ class GroupCommunicator(Waits):
             return rows
         with self.named("allgather"):
             dist.all_gather_into_tensor(rows, tensor, group=self._payload_group)
+        self.watch_queue(tensor.device)
         self.traffic.count(*[tensor.nbytes * (self.size - 1)] * 2)
         return rows
 
@@ -179,6 +181,7 @@ class GroupCommunicator(Waits):
             return arrived
         with self.named("all-to-all"):
             dist.all_to_all_single(arrived, rows, group=self._payload_group)
+        self.watch_queue(rows.device)
         self.traffic.count(*[rows[0].nbytes * (self.size - 1)] * 2)
         return arrived
 
@@ -248,7 +251,7 @@ class GroupCommunicator(Waits):
         with self.named(phase) as waiting:
             works, peers = begin(operations, waiting)
         if group is not self._meta_group:
-            self._watch_over(works)
+            self.watch_over(works)
         copies = [(b, incoming[r]) for r, b in buffers.items() if b is not incoming[r]]
         return Transfer(works, peers, copies, list(staged.values()), partial(self.named, phase))
 
@@ -264,11 +267,6 @@ class GroupCommunicator(Waits):
             lines = "\n".join(f"  rank {r}: {t}" for r, t in enumerate(texts))
             raise DisagreementError(f"ranks disagree on {what}:\n{lines}")
         return [rank for rank, (_, raised) in enumerate(replies) if raised]
-
-    def _watch_over(self, works: Sequence[dist.Work]) -> None:
-        if self._watch is not None:
-            for work in works:
-                self._watch.add(work)
 
     def abort(self) -> None:
         """Give up what is under way on the devices; nothing can be exchanged any more."""

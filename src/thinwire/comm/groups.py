@@ -2,7 +2,7 @@
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, cast
@@ -91,9 +91,17 @@ def when_dropped(
     return finalizer.detach
 
 
-def abort(group: dist.ProcessGroup) -> None:
-    """End what a group of NCCL has under way, on this rank alone."""
-    group._get_backend(torch.device("cuda")).abort()
+def abort(groups: Sequence[dist.ProcessGroup]) -> None:
+    """End what groups of NCCL have under way, on this rank alone.
+
+    All of them in one go: ending one waits for the device, which the others keep busy for as long
+    as they wait for a peer that is gone.
+    """
+    backends: list[Any] = [group._get_backend(torch.device("cuda")) for group in groups]
+    backends[0]._group_start()
+    for backend in backends:
+        backend.abort()
+    backends[0]._group_end()
 
 
 def hang_up(group: dist.ProcessGroup, peers: Iterable[int]) -> None:

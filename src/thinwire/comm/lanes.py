@@ -33,8 +33,7 @@ class Lanes:
 
     def abort(self) -> None:
         """End what is under way in any of them, on this rank alone."""
-        for group in self._groups:
-            abort(group)
+        abort(self._groups)
 
     def let_go(self) -> None:
         """End them, in the order they were made in on all ranks."""

@@ -1,11 +1,13 @@
 """Waiting for peers: what is said of one that does not come, and what follows from it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
 
 from thinwire.comm.groups import DEFAULT_TIMEOUT
 from thinwire.comm.messages import Waiting
-from thinwire.comm.watch import Watch
+from thinwire.comm.watch import Queued, Watch, Work
 from thinwire.errors import ExchangeError
 
 
@@ -31,6 +33,17 @@ class Waits:
             f"rank {self.rank} of {self.size}: an exchange over {self.backend} did not end within "
             f"{self.timeout.total_seconds():g} s (a peer died or stalled); its group was given up"
         )
+
+    def watch_over(self, works: Sequence[Work]) -> None:
+        """Give up the group if one of these, begun just now, takes longer than the timeout."""
+        if self._watch is not None:
+            for work in works:
+                self._watch.add(work)
+
+    def watch_queue(self, device: torch.device) -> None:
+        """The same of all that the caller's stream has queued: who asks the device waits for it."""
+        if self._watch is not None and device.type == "cuda":
+            self._watch.add(Queued(torch.cuda.current_stream(device).record_event()))
 
     def give_up(self, why: str) -> None:
         """Refuse every further exchange: the ranks are no longer in step with each other."""

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+import torch
+
 POLL_S = 0.05
 
 
@@ -14,6 +16,13 @@ class Work(Protocol):
 
     def is_completed(self) -> bool:
         """Whether it is over."""
+
+
+class Queued:
+    """All that a stream has before an event."""
+
+    def __init__(self, end: torch.cuda.Event) -> None:
+        self.is_completed = end.query
 
 
 class Watch:

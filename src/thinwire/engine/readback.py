@@ -17,7 +17,8 @@ class Readback:
     """Numbers on their way to the host, and who waits for them.
 
     Reading them is the one wait of a step, so it is here that a peer which died or stalled is
-    noticed: a device waits for ever, we do not.
+    noticed: a device waits for ever, we do not. Where the communicator gave up first, the numbers
+    are there and say nothing.
     """
 
     def __init__(self, comm: GroupCommunicator) -> None:
@@ -40,6 +41,7 @@ class Readback:
             host.copy_(numbers, non_blocking=True)
             if numbers.is_cuda:
                 self._await(torch.cuda.current_stream(numbers.device).record_event())
+        self.comm.refuse_if_given_up()
         for number, (_, then) in zip(host.tolist(), waiting, strict=True):
             then(number)
 
