@@ -57,15 +57,16 @@ versions:
 	PYTHONPATH=src:tests $(PYTHON) scripts/versions.py "$(NAME)"
 
 # STEPS with random delays for each recipe, over NCCL as it comes, in BUDGET_S seconds at most.
-# Then FAULT_S seconds of ranks that die or stall.
+# Then FAULT_S seconds of ranks that die or stall. CONTROL: kills in plain sums of NCCL, with MPS and without.
 # A short look: make soak-gpu PYTHON=python3 STEPS=200 BUDGET_S=90. `python -m support.soak --gpu` is the same.
 SOAK_LOG ?= docs/results/soak-gpu.log
 STEPS ?= 1000
 BUDGET_S ?= 480
 FAULT_S ?= 120
+CONTROL ?= 0
 soak-gpu:
 	PYTHONPATH=src:tests $(PYTHON) -m support.soak --gpu --log $(SOAK_LOG) --steps $(STEPS) --budget-s $(BUDGET_S) \
-	  --fault-s $(FAULT_S)
+	  --fault-s $(FAULT_S) --control $(CONTROL)
 
 # Random faults over random recipes, and the seed to have them again; MINUTES of it. FLAT=100000: so many small steps.
 MINUTES ?= 15

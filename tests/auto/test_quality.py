@@ -15,9 +15,9 @@ from thinwire.errors import RecipeError
 from thinwire.workloads.lessons import LESSONS
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
-MISSING = {"int8": {"gpt2"}}  # not trained there
-# By 0.008 nats, where seeds differ by 0.002, and by 0.009, where dense is 0.011 behind.
-BEHIND = {("int4", "embedding-small"), ("int4", "resnet-small")}
+# By 0.008 nats, where seeds differ by 0.002; by 0.009, where dense is 0.011 behind; and by 0.014,
+# where seeds differ by 0.007 to 0.016.
+BEHIND = {("int4", "embedding-small"), ("int4", "resnet-small"), ("int4", "resnet18")}
 
 
 @pytest.mark.parametrize("name", [name for name in tw.recipes() if name != "auto"])
@@ -94,7 +94,7 @@ def test_what_is_near_has_committed_rows_within_a_deviation_of_bfloat16(name: st
         if "final_gap" in row
     ]
     own = [row for row in rows if row["recipe"] == committed(name, row["model"])]
-    assert {row["model"] for row in own} >= {"gpt2", "transformer25m"} - MISSING.get(name, set())
+    assert {row["model"] for row in own} >= {"gpt2", "transformer25m"}
     for row in own:
         kept = row["final_gap"] <= row["gap_allowed"]
         assert kept == ((name, row["model"]) not in BEHIND), row["model"]
