@@ -163,17 +163,18 @@ class Roster:
             )
         return self.rows[name]
 
+    def kept_of(self, name: str) -> SavedState:
+        """All that the feedback keeps of a tensor, flat: what waits, and means of what came."""
+        if (unit := self._unit_of.get(name)) is None:
+            return _kept(self._saved.get(name, {}))
+        where = unit.names.index(name)
+        return {f"feedback/{k}": v.split(unit.sizes)[where] for k, v in unit.kept.items()}
+
     def largest_waiting(self, name: str | None = None) -> float:
         """The largest magnitudes of all that is kept of a tensor, added up; or of any tensor."""
-        if name is not None and name in self._unit_of:
-            unit = self._unit_of[name]
-            where = unit.names.index(name)
-            return _largest({k: v.split(unit.sizes)[where] for k, v in unit.kept.items()})
-        if name is not None:
-            return _largest(_kept(self._saved.get(name, {})))
-        waiting = [_largest(unit.kept) for unit in self.units.values()]
-        saved = [_largest(_kept(saved)) for saved in self._saved.values()]
-        return max([*waiting, *saved], default=0.0)
+        units = [unit.kept for unit in self.units.values()]
+        everyones = [*units, *map(_kept, self._saved.values())]
+        return max(map(_largest, everyones if name is None else [self.kept_of(name)]), default=0.0)
 
     def scale_state(self, factor: float) -> None:
         """Follow a change of the loss scale: what waits is in the old scale's units."""

@@ -168,15 +168,21 @@ def by_hand(group, rank, size, every, fragments, delay, blend, factory):
 def delayed_steps_count_once(group, rank, size, settings):
     """How far the copy went beside the mean of what all ranks walked and does not wait; what waits.
 
-    By SGD, of which a step is known from the gradient, until the fifth message has arrived.
+    By SGD, of which a step is known from the gradient, until the fifth message has arrived. After
+    `looks_at` steps, in the middle of a run, all ranks have one model.
     """
     model = build()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    looks_at = settings.pop("looks_at", None)
     handle = tw.outer(model, optimizer, KEEPING, every=4, outer=PLAIN, **settings)
     start, walked = weights(model), torch.zeros_like(weights(model))
     for step in range(1, 4 * 5 + settings["delay"] + 1):
         one_step(model, optimizer, rank, step)
         walked += torch.cat([0.1 * p.grad.reshape(-1) for p in model.parameters()])
+        if step == looks_at:
+            assert not identical(model, group, size)
+            handle.synchronize()
+            assert identical(model, group, size)
         if step == 4 * 5:
             sent = walked.clone()
     tensors = handle.state_dict()["exchange"]["tensors"]
@@ -191,6 +197,33 @@ def delayed_steps_count_once(group, rank, size, settings):
     copy = torch.cat([p.detach().reshape(-1) for p in handle.shared.parameters.values()])
     handle.close()
     return float((start - copy - arrived / size).abs().max()), float(waits.abs().sum())
+
+
+def as_one(group, rank, size, maximize):
+    """How far a step of AdamW by itself and one that was made longer are from what is written."""
+    model, plain = build(), build()
+    options = {"lr": 0.01, "betas": (0.8, 0.9), "eps": 1e-6, "maximize": maximize}
+    optimizer, reference = (torch.optim.AdamW(m.parameters(), **options) for m in (model, plain))
+    handle = tw.outer(model, optimizer, "localsgd", every=100, as_one=True)
+    gaps, moves = [], []
+    for step in range(1, 6):
+        plain.load_state_dict(model.state_dict())
+        one_step(model, optimizer, rank, step)
+        one_step(plain, reference, rank, step)
+        for own, p in zip(model.parameters(), plain.parameters(), strict=True):
+            state = reference.state[p]
+            m = state["exp_avg"] / (1 - 0.8**step)
+            v = state["exp_avg_sq"] / (1 - 0.9**step)
+            joint = m**2 + (v - m**2).clamp(min=0) / size
+            longer = 0.01 * (m / (joint.sqrt() + 1e-6) - m / (v.sqrt() + 1e-6))
+            due = p.detach() - (-longer if maximize else longer)
+            gaps.append(float((own.detach() - due).abs().max()))
+            moves.append(float(longer.abs().max()))
+    handle.close()
+    plain.load_state_dict(model.state_dict())
+    optimizer.step()  # closed: its own again
+    reference.step()
+    return max(gaps), max(moves), torch.equal(weights(model), weights(plain))
 
 
 def as_ddp_with_sgd(group, rank, size):
@@ -457,7 +490,16 @@ def test_nothing_is_lost_and_decay_says_what_it_forgets(cluster, recipe, decay):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"delay": 0}, {"delay": 3}, {"delay": 3, "hold": 0.5}], ids=str
+    "settings",
+    [
+        {"delay": 0},
+        {"delay": 3},
+        {"delay": 3, "hold": 0.5},
+        {"delay": 0, "own": 0.6},
+        {"delay": 3, "hold": 0.5, "own": 0.6},
+        {"delay": 0, "own": 0.6, "looks_at": 12},
+    ],
+    ids=str,
 )
 def test_steps_made_while_a_message_travels_count_exactly_once(cluster, settings):
     for gap, waits in cluster.run(delayed_steps_count_once, 2, settings):
@@ -506,6 +548,14 @@ def test_it_is_what_the_papers_write(cluster, every, fragments, delay, blend, fa
         assert gap < 1e-6
 
 
+@pytest.mark.parametrize("maximize", [False, True])
+def test_adams_steps_are_as_long_as_those_of_all_ranks_together(cluster, maximize):
+    for gap, longer, closed in cluster.run(as_one, 3, maximize):
+        assert gap < 1e-6
+        assert closed
+        assert longer > 1e-3
+
+
 def test_every_step_with_sgd_is_data_parallel_training(cluster):
     assert max(cluster.run(as_ddp_with_sgd, 2)) < 1e-6
 
@@ -517,8 +567,10 @@ def test_every_step_with_sgd_is_data_parallel_training(cluster):
         ({"every": 4, "fragments": 2, "delay": 3, "outer": NESTEROV}, 7),
         ({"every": 4, "delay": 3, "hold": 0.5, "outer": NESTEROV}, 6),
         ({"every": 4, "keep_dtype": torch.bfloat16, "keep_on": "cpu", "outer": NESTEROV}, 5),
+        ({"every": 4, "own": 0.6}, 6),
+        ({"every": 4, "delay": 3, "hold": 0.5, "own": 0.6, "outer": NESTEROV}, 7),
     ],
-    ids=["mid-round", "under-way", "drawn-back", "kept-small"],
+    ids=["mid-round", "under-way", "drawn-back", "kept-small", "own", "own-under-way"],
 )
 def test_stop_and_go_bit_for_bit(cluster, settings, stop):
     assert all(cluster.run(resumed, 2, settings, stop))

@@ -18,10 +18,11 @@ from thinwire.frontends.local.setups import Setup
 from thinwire.frontends.local.shared import SharedCopy
 from thinwire.rng import fingerprint
 
-OUTER_VERSION = 1
+OUTER_VERSION = 2
 FIELDS: dict[str, type | tuple[type, ...]] = {
     "version": int, "fragments": int, "kind": str, "exchange": Mapping, "steps": int, "round": int,
-    "in_round": int, "shared": Mapping, "outer": Mapping, "under_way": (list, tuple), SEAL: int,
+    "in_round": int, "shared": Mapping, "outer": Mapping, "own": Mapping,
+    "under_way": (list, tuple), SEAL: int,
 }  # fmt: skip
 UNDER_WAY: dict[str, type] = {"fragment": int, "due": int, "sent": Mapping, "means": Mapping}
 
@@ -105,8 +106,15 @@ def _check(state: Mapping[str, Any], here: Here) -> None:
             raise StateError(f"{counter!r} of the state is {state[counter]}")
     check_tensors(state["shared"], here.shared.parameters, "the shared copy")
     check_optimizer(state["outer"], here.shared)
+    own = state["own"]
+    if own.keys() != here.parameters.keys() or not all(map(_is_share, own.values())):
+        raise StateError(f"'own' of the state is no share of each parameter: {own}")
     for one in state["under_way"]:
         _check_under_way(one, here)
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, float) and 0 <= value <= 1
 
 
 def _check_under_way(one: Any, here: Here) -> None:

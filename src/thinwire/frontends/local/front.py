@@ -8,12 +8,14 @@ import torch
 import torch.distributed as dist
 
 from thinwire.comm import GroupCommunicator
+from thinwire.comm.nodes import node_size_of
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
 from thinwire.frontends.handle import check_order
 from thinwire.frontends.local.fragments import fragments_of, trained_by, unwrapped
 from thinwire.frontends.local.handle import Outer
+from thinwire.frontends.local.lone import is_adam, lengthened, refuse_others
 from thinwire.frontends.local.setups import Every, OuterFactory, Setup, setup
 from thinwire.frontends.local.shared import Keep
 from thinwire.pipeline import Pipeline
@@ -30,6 +32,8 @@ def outer(
     delay: int | None = None,
     blend: float | None = None,
     hold: float | None = None,
+    own: float | None = None,
+    as_one: bool | None = None,
     group: dist.ProcessGroup | None = None,
     node_size: int | Literal["auto"] = 1,
     seed: int = 0,
@@ -52,10 +56,10 @@ def outer(
     `diloco`, `streaming-diloco`, `sparseloco`, `localsgd` and `demo` stand for a recipe with all
     settings of its paper, `shortloco` for settings of ours.
 
-    `fragments`, `delay`, `blend` and `hold` are those of `Setup`: with a delay the exchange goes on
-    in the background of that many steps. `keep_dtype=torch.bfloat16` shortens residuals and the
-    outer optimiser's moments between the rounds, `keep_on="cpu"` keeps them and the copy in host
-    memory.
+    `fragments`, `delay`, `blend`, `hold`, `own` and `as_one` are those of `Setup`: with a delay the
+    exchange goes on in the background of that many steps. `keep_dtype=torch.bfloat16` shortens
+    residuals and the outer optimiser's moments between the rounds, `keep_on="cpu"` keeps them and
+    the copy in host memory.
 
     The model is not wrapped, or in DDP inside of each node: then `group` has the ranks between
     nodes that this one exchanges with, or `node_size` ranks of one group share a node, and one of
@@ -71,8 +75,12 @@ def outer(
         delay=delay,
         blend=blend,
         hold=hold,
+        own=_own_way(own, node_size),
+        as_one=as_one,
     )
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
+    if as_one:
+        refuse_others(optimizers)
     parameters = trained_by(model, optimizers)
     parts = fragments_of(parameters, chosen.fragments)
     for name in parameters:
@@ -84,7 +92,19 @@ def outer(
         chosen.recipe, group, seed, nonfinite=nonfinite, node_size=node_size, timeout=timeout
     )
     _begin_alike(unwrapped(model), chosen, sync.comm)
-    return Outer(parameters, optimizers[-1], chosen, parts, sync, keep)
+    lone = [one for one in optimizers if chosen.as_one and is_adam(one)]
+    apart = sync.comm.size // node_size_of(node_size)
+    leave_off = lengthened(lone, apart)  # before the hook that sends
+    return Outer(parameters, optimizers[-1], chosen, parts, sync, keep, leave_off)
+
+
+def _own_way(own: float | None, node_size: int | str) -> float | None:
+    """What waits is known to one rank of a node alone, and all of them must go on alike."""
+    if node_size == 1:
+        return own
+    if own:
+        raise RecipeError(f"own={own} is for ranks that each speak for themselves: {node_size=}")
+    return 0.0
 
 
 @torch.no_grad()
@@ -96,7 +116,7 @@ def _begin_alike(model: torch.nn.Module, chosen: Setup, comm: GroupCommunicator)
     comm.agree(
         "the model or the local steps",
         f"{every=}, fragments={chosen.fragments}, delay={chosen.delay}, blend={chosen.blend}, "
-        f"hold={chosen.hold}; {form}",
+        f"hold={chosen.hold}, own={chosen.own}, as_one={chosen.as_one}; {form}",
     )
     for tensor in tensors.values():
         tensor.copy_(comm.broadcast(tensor.contiguous()))

@@ -1,6 +1,6 @@
 """What `outer` gives back: the hook of an optimiser, statistics, checkpoints, the end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -46,9 +46,12 @@ class Outer:
         fragments: Sequence[tuple[str, ...]],
         synchronizer: Synchronizer,
         keep: Keep,
+        leave_off: Sequence[Callable[[], None]] = (),
     ) -> None:
+        """`leave_off`: what else the optimisers' hooks do is ended with these."""
+        self._leave_off = leave_off
         self.setup, self.fragments, self.synchronizer = setup, list(fragments), synchronizer
-        self.shared = SharedCopy(parameters, setup.outer, keep)
+        self.shared = SharedCopy(parameters, setup.outer, keep, self._waiting)
         self._parameters, self._keep = parameters, keep
         self._kind = type(self.shared.optimizer).__name__
         synchronizer.roster.expect(self.shared.parameters)
@@ -65,10 +68,10 @@ class Outer:
 
         For the end of training, or before the model is looked at.
         """
-        self._apply_until(None, self.setup.blend)
+        self._apply_until(None, self.setup.blend, self.setup.own)
         for number in range(len(self.fragments)):
             self._send(number, delay=0)
-        self._apply_until(None, blend=None)
+        self._apply_until(None, blend=None, own=0.0)
         self._next_round()
 
     def stats(self) -> dict[str, Any]:
@@ -98,6 +101,7 @@ class Outer:
                 "in_round": self._in_round,
                 "shared": {n: p.detach().clone() for n, p in self.shared.parameters.items()},
                 "outer": self.shared.state(),
+                "own": dict(self.shared.own),
                 "under_way": [_saved(one) for one in self._under_way],
             }
         )
@@ -129,6 +133,7 @@ class Outer:
         if own is None:
             self.shared.apply(self._parameters, {}, None)
         else:
+            self.shared.own = dict(own["own"])
             self._in_round = own["in_round"]
             self._under_way = [self._arrived(one) for one in own["under_way"]]
 
@@ -138,6 +143,8 @@ class Outer:
         What is under way arrives, and is not applied; `synchronize` first to end with one model.
         """
         self._hook.remove()
+        for leave_off in self._leave_off:
+            leave_off()
         self._worker.close()
         self.synchronizer.close()
 
@@ -150,7 +157,7 @@ class Outer:
             self._send(self._in_round // distance - 1, self.setup.delay)
         if self._in_round == self._length:
             self._next_round()  # also where the exchange breaks off: the next one sends it all
-        self._apply_until(self._steps, self.setup.blend)
+        self._apply_until(self._steps, self.setup.blend, self.setup.own)
 
     def _next_round(self) -> None:
         self._round += 1
@@ -172,7 +179,7 @@ class Outer:
         with self._keep.waiting(partial(self._units, moved)):
             return self.synchronizer.average_all(moved)
 
-    def _apply_until(self, step: int | None, blend: float | None) -> None:
+    def _apply_until(self, step: int | None, blend: float | None, own: float) -> None:
         """Apply what is due, in the order in which it was sent; None: all of it."""
         while self._under_way and (step is None or self._under_way[0].due <= step):
             one = self._under_way.pop(0)
@@ -181,7 +188,11 @@ class Outer:
             means = one.means.result()
             self._worker.join_streams()
             self.shared.step(means)
-            self.shared.apply(self.fragments[one.fragment], one.sent, blend)
+            self.shared.apply(self.fragments[one.fragment], one.sent, blend, own)
+
+    def _waiting(self, name: str) -> Tensor | None:
+        """What was not sent yet of a parameter, flat; None where nothing is kept of it."""
+        return self.synchronizer.roster.kept_of(name).get("feedback/residual")
 
     def _units(self, names: Mapping[str, Tensor] | None = None) -> list[Unit]:
         """The synchroniser's, of these tensors or of all."""

@@ -38,6 +38,14 @@ class Setup:
     and without blending. All of it is what one rank takes for the mean, with P times its noise;
     nothing of it goes on from an old model. Half was better than either. What it lays down is in
     the message, and comes back in the mean.
+
+    `own` of what waits in a rank's residual stays in that rank's weights: it was this rank's way,
+    and is on no other until it is sent. So a round begins at the shared copy less own times the
+    residual, and nothing counts twice: a pseudo-gradient is the way from there. `synchronize` ends
+    with the copy itself.
+
+    `as_one`: Adam's local steps are made as long as they were if gradients had been averaged over
+    the ranks (`kernels/lone_steps`).
     """
 
     recipe: Pipeline
@@ -47,6 +55,8 @@ class Setup:
     delay: int = 0
     blend: float | None = None
     hold: float = 1.0
+    own: float = 0.0
+    as_one: bool = False
 
     def __post_init__(self) -> None:
         check_integer("fragments", self.fragments, 1)
@@ -54,6 +64,9 @@ class Setup:
         if self.blend is not None:
             check_range("blend", self.blend, 0, 1, open_high=True)
         check_range("hold", self.hold, 0, 1, open_low=True)
+        check_range("own", self.own, 0, 1)
+        if self.own and self.blend is not None:
+            raise RecipeError(f"own={self.own} and blend={self.blend}: both keep a rank's own way")
         if isinstance(self.outer, torch.optim.Optimizer) or not callable(self.outer):
             raise RecipeError(
                 f"outer={type(self.outer).__name__} must be a function that makes an optimiser of "
@@ -109,7 +122,8 @@ def shortloco() -> Setup:
     try up to √P times the learning rate of synchronous steps. The outer momentum makes up for some
     of it, and more of it oscillates: Adam's own mean is longer than a round.
     """
-    return Setup(cookbook.recipe("chunk-topk"), 5, LITTLE_MOMENTUM, hold=0.5)
+    recipe = cookbook.recipe("chunk-topk")
+    return Setup(recipe, 5, LITTLE_MOMENTUM, hold=0.5, own=0.4, as_one=True)
 
 
 def localsgd() -> Setup:

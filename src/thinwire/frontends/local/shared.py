@@ -43,12 +43,20 @@ class SharedCopy:
     """A parameter beside each of the model's, which the outer optimiser steps.
 
     In float32 where the model's are shorter. It may lie in host memory: then it is stepped there.
+
+    `waiting` has what was not sent yet of a tensor, or None. `own` is how much of it is in the
+    model's weights, by name: `apply` brings it there.
     """
 
     def __init__(
-        self, parameters: Mapping[str, nn.Parameter], factory: OuterFactory, keep: Keep
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        factory: OuterFactory,
+        keep: Keep,
+        waiting: Callable[[str], Tensor | None],
     ) -> None:
-        self._local, self._keep = parameters, keep
+        self._local, self._keep, self._waiting = parameters, keep, waiting
+        self.own = dict.fromkeys(parameters, 0.0)
         self.parameters = {
             name: nn.Parameter(
                 p.detach().to(keep.device or p.device, accumulator(p.dtype), copy=True)
@@ -94,10 +102,15 @@ class SharedCopy:
 
     @torch.no_grad()
     def apply(
-        self, names: Collection[str], sent: Mapping[str, Tensor], blend: float | None
+        self,
+        names: Collection[str],
+        sent: Mapping[str, Tensor],
+        blend: float | None,
+        own: float = 0.0,
     ) -> None:
         """Bring the model to the copy; `sent` is where it was, if it made steps since."""
         for name in names:
+            self.own[name] = own
             p, new = self._local[name], self._as_local(name)
             if blend is not None:
                 p.lerp_(new, 1 - blend)
@@ -127,9 +140,12 @@ class SharedCopy:
         self.optimizer.load_state_dict({**state, "state": by_place})
 
     def _as_local(self, name: str) -> Tensor:
-        """The copy as the model would have it."""
-        local = self._local[name]
-        return self.parameters[name].detach().to(local.device, local.dtype)
+        """Where this rank's round begins, as the model would have it."""
+        local, copy = self._local[name], self.parameters[name].detach()
+        waits = self._waiting(name) if self.own[name] else None
+        if waits is not None:
+            copy = copy - self.own[name] * waits.to(copy.device, copy.dtype).view_as(copy)
+        return copy.to(local.device, local.dtype)
 
     def _cast(self, p: nn.Parameter, dtype: torch.dtype | None) -> None:
         """What the outer optimiser remembers of each element, to where it is used or kept."""
