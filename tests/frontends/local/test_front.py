@@ -39,7 +39,6 @@ def sgd(net):
         ({"own": 1.5}, "own=1.5 must be in"),
         ({"own": 0.5, "blend": 0.5}, "both keep a rank's own way"),
         ({"own": 0.5, "node_size": 2}, "own=0.5 is for ranks that each speak for themselves"),
-        ({"as_one": True}, "as_one=True makes steps of Adam and AdamW (without amsgrad) longer"),
         ({"nonfinite": "propagate"}, "'raise' or 'skip'"),
         ({"recipe": "auto"}, "name one for outer()"),
         ({"recipe": "sparselocco"}, "unknown recipe 'sparselocco'"),

@@ -199,33 +199,6 @@ def delayed_steps_count_once(group, rank, size, settings):
     return float((start - copy - arrived / size).abs().max()), float(waits.abs().sum())
 
 
-def as_one(group, rank, size, maximize):
-    """How far a step of AdamW by itself and one that was made longer are from what is written."""
-    model, plain = build(), build()
-    options = {"lr": 0.01, "betas": (0.8, 0.9), "eps": 1e-6, "maximize": maximize}
-    optimizer, reference = (torch.optim.AdamW(m.parameters(), **options) for m in (model, plain))
-    handle = tw.outer(model, optimizer, "localsgd", every=100, as_one=True)
-    gaps, moves = [], []
-    for step in range(1, 6):
-        plain.load_state_dict(model.state_dict())
-        one_step(model, optimizer, rank, step)
-        one_step(plain, reference, rank, step)
-        for own, p in zip(model.parameters(), plain.parameters(), strict=True):
-            state = reference.state[p]
-            m = state["exp_avg"] / (1 - 0.8**step)
-            v = state["exp_avg_sq"] / (1 - 0.9**step)
-            joint = m**2 + (v - m**2).clamp(min=0) / size
-            longer = 0.01 * (m / (joint.sqrt() + 1e-6) - m / (v.sqrt() + 1e-6))
-            due = p.detach() - (-longer if maximize else longer)
-            gaps.append(float((own.detach() - due).abs().max()))
-            moves.append(float(longer.abs().max()))
-    handle.close()
-    plain.load_state_dict(model.state_dict())
-    optimizer.step()  # closed: its own again
-    reference.step()
-    return max(gaps), max(moves), torch.equal(weights(model), weights(plain))
-
-
 def as_ddp_with_sgd(group, rank, size):
     """Meeting after every step is averaging gradients, where the optimiser is linear in them."""
     model, plain = build(), DDP(build(), process_group=group)
@@ -546,14 +519,6 @@ def test_what_was_laid_down_is_back_when_a_message_breaks_off(monkeypatch, notic
 def test_it_is_what_the_papers_write(cluster, every, fragments, delay, blend, factory):
     for gap in cluster.run(by_hand, 2, every, fragments, delay, blend, factory):
         assert gap < 1e-6
-
-
-@pytest.mark.parametrize("maximize", [False, True])
-def test_adams_steps_are_as_long_as_those_of_all_ranks_together(cluster, maximize):
-    for gap, longer, closed in cluster.run(as_one, 3, maximize):
-        assert gap < 1e-6
-        assert closed
-        assert longer > 1e-3
 
 
 def test_every_step_with_sgd_is_data_parallel_training(cluster):

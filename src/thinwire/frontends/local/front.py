@@ -8,14 +8,12 @@ import torch
 import torch.distributed as dist
 
 from thinwire.comm import GroupCommunicator
-from thinwire.comm.nodes import node_size_of
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
 from thinwire.frontends.handle import check_order
 from thinwire.frontends.local.fragments import fragments_of, trained_by, unwrapped
 from thinwire.frontends.local.handle import Outer
-from thinwire.frontends.local.lone import is_adam, lengthened, refuse_others
 from thinwire.frontends.local.setups import Every, OuterFactory, Setup, setup
 from thinwire.frontends.local.shared import Keep
 from thinwire.pipeline import Pipeline
@@ -33,7 +31,6 @@ def outer(
     blend: float | None = None,
     hold: float | None = None,
     own: float | None = None,
-    as_one: bool | None = None,
     group: dist.ProcessGroup | None = None,
     node_size: int | Literal["auto"] = 1,
     seed: int = 0,
@@ -56,10 +53,10 @@ def outer(
     `diloco`, `streaming-diloco`, `sparseloco`, `localsgd` and `demo` stand for a recipe with all
     settings of its paper, `shortloco` for settings of ours.
 
-    `fragments`, `delay`, `blend`, `hold`, `own` and `as_one` are those of `Setup`: with a delay the
-    exchange goes on in the background of that many steps. `keep_dtype=torch.bfloat16` shortens
-    residuals and the outer optimiser's moments between the rounds, `keep_on="cpu"` keeps them and
-    the copy in host memory.
+    `fragments`, `delay`, `blend`, `hold` and `own` are those of `Setup`: with a delay the exchange
+    goes on in the background of that many steps. `keep_dtype=torch.bfloat16` shortens residuals and
+    the outer optimiser's moments between the rounds, `keep_on="cpu"` keeps them and the copy in
+    host memory.
 
     The model is not wrapped, or in DDP inside of each node: then `group` has the ranks between
     nodes that this one exchanges with, or `node_size` ranks of one group share a node, and one of
@@ -76,11 +73,8 @@ def outer(
         blend=blend,
         hold=hold,
         own=_own_way(own, node_size),
-        as_one=as_one,
     )
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-    if as_one:
-        refuse_others(optimizers)
     parameters = trained_by(model, optimizers)
     parts = fragments_of(parameters, chosen.fragments)
     for name in parameters:
@@ -92,10 +86,7 @@ def outer(
         chosen.recipe, group, seed, nonfinite=nonfinite, node_size=node_size, timeout=timeout
     )
     _begin_alike(unwrapped(model), chosen, sync.comm)
-    lone = [one for one in optimizers if chosen.as_one and is_adam(one)]
-    apart = sync.comm.size // node_size_of(node_size)
-    leave_off = lengthened(lone, apart)  # before the hook that sends
-    return Outer(parameters, optimizers[-1], chosen, parts, sync, keep, leave_off)
+    return Outer(parameters, optimizers[-1], chosen, parts, sync, keep)
 
 
 def _own_way(own: float | None, node_size: int | str) -> float | None:
@@ -116,7 +107,7 @@ def _begin_alike(model: torch.nn.Module, chosen: Setup, comm: GroupCommunicator)
     comm.agree(
         "the model or the local steps",
         f"{every=}, fragments={chosen.fragments}, delay={chosen.delay}, blend={chosen.blend}, "
-        f"hold={chosen.hold}, own={chosen.own}, as_one={chosen.as_one}; {form}",
+        f"hold={chosen.hold}, own={chosen.own}; {form}",
     )
     for tensor in tensors.values():
         tensor.copy_(comm.broadcast(tensor.contiguous()))

@@ -1,6 +1,6 @@
 """What `outer` gives back: the hook of an optimiser, statistics, checkpoints, the end."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -46,10 +46,7 @@ class Outer:
         fragments: Sequence[tuple[str, ...]],
         synchronizer: Synchronizer,
         keep: Keep,
-        leave_off: Sequence[Callable[[], None]] = (),
     ) -> None:
-        """`leave_off`: what else the optimisers' hooks do is ended with these."""
-        self._leave_off = leave_off
         self.setup, self.fragments, self.synchronizer = setup, list(fragments), synchronizer
         self.shared = SharedCopy(parameters, setup.outer, keep, self._waiting)
         self._parameters, self._keep = parameters, keep
@@ -143,8 +140,6 @@ class Outer:
         What is under way arrives, and is not applied; `synchronize` first to end with one model.
         """
         self._hook.remove()
-        for leave_off in self._leave_off:
-            leave_off()
         self._worker.close()
         self.synchronizer.close()
 

@@ -43,9 +43,6 @@ class Setup:
     and is on no other until it is sent. So a round begins at the shared copy less own times the
     residual, and nothing counts twice: a pseudo-gradient is the way from there. `synchronize` ends
     with the copy itself.
-
-    `as_one`: Adam's local steps are made as long as they were if gradients had been averaged over
-    the ranks (`kernels/lone_steps`).
     """
 
     recipe: Pipeline
@@ -56,7 +53,6 @@ class Setup:
     blend: float | None = None
     hold: float = 1.0
     own: float = 0.0
-    as_one: bool = False
 
     def __post_init__(self) -> None:
         check_integer("fragments", self.fragments, 1)
@@ -116,14 +112,14 @@ def shortloco() -> Setup:
     64 of each 4096 in 2 bits every 5 steps, a residual without decay, outer Nesterov of learning
     rate 1 and momentum 0.3. Most of what local steps lose to synchronous ones they lose while ranks
     are apart, and little in a selection whose rest is kept: at equal bytes rounds of 2 to 5 steps
-    were better than single ones, and than 10 or 20.
+    were better than single ones, and than 10 or 20. Most of what a rank has done waits to be sent:
+    0.4 of it stays in its weights, so that gradients are not those of an old model.
 
     Adam moves by g/√(g² + σ²), and a rank alone has P times the variance σ² of the mean gradient:
-    try up to √P times the learning rate of synchronous steps. The outer momentum makes up for some
-    of it, and more of it oscillates: Adam's own mean is longer than a round.
+    try learning rates up to √P times that of synchronous steps. The outer momentum makes up for
+    some of it, and more of it oscillates: Adam's own mean is longer than a round.
     """
-    recipe = cookbook.recipe("chunk-topk")
-    return Setup(recipe, 5, LITTLE_MOMENTUM, hold=0.5, own=0.4, as_one=True)
+    return Setup(cookbook.recipe("chunk-topk"), 5, LITTLE_MOMENTUM, hold=0.5, own=0.4)
 
 
 def localsgd() -> Setup:
