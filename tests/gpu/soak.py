@@ -136,14 +136,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def with_faults(log: TextIO, options: argparse.Namespace) -> bool:
     """Whether anything was lost, hung or was left."""
-    failed = False
+    failed, each_s = False, options.fault_s / len(SIGNALS)
     for fault in SIGNALS:
         at_once = fault != "kill -9"
         how = "with" if at_once else "without"
-        say(log, f"seed {options.seed}, {options.fault_s / 2:g} s of `{fault}` {how} MPS")
+        say(log, f"seed {options.seed}, {each_s:g} s of `{fault}` {how} MPS")
         with gpu_cluster(options.ranks, mps=at_once) as cluster:
             soak = Soak(options.seed, cluster, (fault,), DEVICE)
-            repeat(soak.round, options.fault_s / 60 / len(SIGNALS))
+            repeat(soak.round, each_s / 60)
         say(log, soak.show())
         for failure in soak.failures:
             say(log, failure[:SAID])
