@@ -17,7 +17,7 @@ import pytest
 from support.extras import CLI, needs
 from thinwire.bench.converge.case import LAST, rate_at
 from thinwire.bench.converge.plan import Book, Case, Settings, cases, order, refuse_impossible
-from thinwire.bench.converge.run import kept, run
+from thinwire.bench.converge.run import alike, kept, run
 from thinwire.bench.converge.targets import targets
 from thinwire.bench.timing import Quiet
 from thinwire.errors import ThinwireError
@@ -177,10 +177,24 @@ def test_going_on_does_only_what_is_missing_or_failed(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["rows"] == results.rows
 
 
+def test_ranks_learn_from_as_many_examples_a_step_as_they_are_told() -> None:
+    results = ResultFile(None)
+    run(replace(SMALL, examples=12), results, Quiet())
+    assert {case["examples"] for case in Answering.asked} == {12}
+    runs = [row for row in results.rows if "seed" in row]
+    assert {(row["examples"], row["samples_per_step"]) for row in runs} == {(12, 24)}
+
+
+def test_timed_steps_of_other_examples_or_models_do_not_count() -> None:
+    assert alike(times(1000.0, 0.1), SMALL)
+    assert not alike(times(1000.0, 0.1), replace(SMALL, examples=12))
+    assert not alike(times(1000.0, 0.1) | {"model": "resnet50"}, SMALL)
+
+
 def test_going_on_with_other_steps_or_learning_rates_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     run(SMALL, ResultFile(path), Quiet())
-    for changed in ({"steps": 50}, {"learning_rates": (0.1,)}):
+    for changed in ({"steps": 50}, {"learning_rates": (0.1,)}, {"examples": 12}):
         with pytest.raises(ThinwireError, match=r"results.json: its transformer-tiny had 40 steps"):
             kept(path, replace(SMALL, **changed))
     assert len(kept(path, replace(SMALL, models=("resnet-small",), steps=50))) == 9
@@ -205,6 +219,7 @@ def test_an_interrupted_run_is_summed_up_as_far_as_it_came(monkeypatch: pytest.M
 
 def times(rate: float, seconds: float) -> dict[str, Any]:
     about = {"model": "transformer-tiny", "workers": 2, "device": "cpu", "recipe": REFERENCE}
+    about["examples"] = 4
     return about | {"density": None, "rate": rate, "step_seconds": seconds, "bytes_per_step": 1e6}
 
 

@@ -17,7 +17,7 @@ from thinwire.results.curves import (
 
 SETTING = {
     "model": "m", "optimizer": "adamw", "workers": 4, "device": "cpu", "recipe": "topk",
-    "density": 0.01, "rate": None, "error": None,
+    "density": 0.01, "rate": None, "error": None, "examples": 8,
 }  # fmt: skip
 
 
@@ -100,4 +100,5 @@ def test_a_slower_rate_is_computed_from_the_next_faster_one() -> None:
     assert computed is not None and computed.seconds == pytest.approx(0.2 + 1.0 - 0.1)
     assert computed.source == "computed from 80 Mbit/s"
     assert step_time(times, SETTING, 10_000.0) is None and step_time(times, SETTING, None) is None
-    assert step_time(times, SETTING | {"density": 0.02}, 80.0) is None
+    for other in ({"density": 0.02}, {"examples": 16}):
+        assert step_time(times, SETTING | other, 80.0) is None

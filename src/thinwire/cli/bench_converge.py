@@ -50,6 +50,9 @@ def converge(
         str, Option(help="Learning rates to take the best of, for every recipe; by model.")
     ] = "",
     steps: Annotated[int | None, Option(min=1, help="Of each run; by model if not set.")] = None,
+    examples: Annotated[
+        int | None, Option(min=1, help="Of a rank in each step; by model if not set.")
+    ] = None,
     every: Annotated[
         int | None, Option(min=1, help="Steps between two looks at the held-out part.")
     ] = None,
@@ -101,6 +104,7 @@ def converge(
         seed=seed,
         learning_rates=listed("--lrs", number, lrs) if lrs else (),
         steps=steps,
+        examples=examples,
         every=every,
         timed_steps=timed_steps,
         longest_step_s=longest_step_s,

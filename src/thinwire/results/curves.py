@@ -201,5 +201,5 @@ def step_time(times: Iterable[Row], curve: Row, rate: float | None) -> StepTime 
 
 def _fits(timed: Row, run: Row) -> bool:
     return label(timed) == label(run) and all(
-        timed[field] == run[field] for field in ("model", "workers", "device")
+        timed[field] == run[field] for field in ("model", "workers", "device", "examples")
     )

@@ -5,6 +5,7 @@ The way a step goes, and how it is timed, is that of `bench train --device`.
 
 import math
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -58,7 +59,8 @@ class Learning(Training):
     ddp: DistributedDataParallel
 
     def workload(self) -> Workload:
-        self.lesson, self.data = LESSONS[self.case["model"]], load(self.case["data"])
+        self.lesson = replace(LESSONS[self.case["model"]], examples=self.case["examples"])
+        self.data = load(self.case["data"])
         return Examples(self.lesson, self.data)
 
     def make_optimizer(self, momentum: float) -> torch.optim.Optimizer:

@@ -31,7 +31,7 @@ REPORT_EVERY = 10  # steps, as the ranks do
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to measure. Empty `learning_rates` and no `steps` mean each model's own."""
+    """What to measure. Empty `learning_rates`, no `steps` or `examples` mean each model's own."""
 
     device: Device = "cpu"
     models: tuple[str, ...] = ("transformer-small",)
@@ -45,6 +45,7 @@ class Settings:
     seed: int = 0  # the first
     learning_rates: tuple[float, ...] = ()
     steps: int | None = None
+    examples: int | None = None  # per rank and step
     every: int | None = None  # steps between two looks at the held-out part
     timed_steps: int = 20
     longest_step_s: float = 10.0  # what takes longer is computed from a faster rate
@@ -67,6 +68,9 @@ class Settings:
 
     def steps_of(self, model: str) -> int:
         return self.steps or LESSONS[model].steps
+
+    def examples_of(self, model: str) -> int:
+        return self.examples or LESSONS[model].examples
 
     def checks(self) -> list[tuple[str, str]]:
         """Recipes to run for real, and where."""
@@ -213,6 +217,7 @@ def _too_slow(settings: Settings, book: Book, case: Case) -> bool:
         return False
     setting = {"model": case.model, "workers": case.workers, "device": settings.device}
     setting |= {"recipe": case.recipe, "density": case.density}
+    setting["examples"] = settings.examples_of(case.model)
     known = step_time(book.times, setting, case.megabits)
     return known is not None and known.seconds > settings.longest_step_s
 
@@ -234,6 +239,7 @@ def order(case: Case, settings: Settings, data: dict[str, str]) -> Message:
         "rehearse": case.what == "verify" or is_adaptive(case.recipe),
         "model": case.model,
         "data": data[case.model],
+        "examples": settings.examples_of(case.model),
         "recipe": case.recipe,
         "arguments": arguments,
         "device": settings.device,
@@ -261,16 +267,18 @@ def steps_to_do(settings: Settings) -> int:
 
 
 def refuse_other_run(row: Row, settings: Settings, path: Path) -> None:
-    """One that would be compared with this command's runs, and had other steps or rates."""
+    """One that would be compared with this command's, and had other steps, rates or examples."""
     model, optimizer = row["model"], row["optimizer"]
     if model not in settings.models or optimizer not in settings.optimizers:
         return
-    steps, rates = settings.steps_of(model), settings.rates_of(model, optimizer)
-    if row["steps"] != steps or row["learning_rate"] not in rates:
-        here = ", ".join(f"{rate:g}" for rate in rates)
+    rates, same = settings.rates_of(model, optimizer), ("steps", "examples")
+    here = {"steps": settings.steps_of(model), "examples": settings.examples_of(model)}
+    if row["learning_rate"] not in rates or any(row[field] != here[field] for field in same):
+        rates_here = ", ".join(f"{rate:g}" for rate in rates)
         raise ThinwireError(
-            f"{path}: its {model} had {row['steps']} steps at lr={row['learning_rate']:g}, this "
-            f"command has {steps} at {here}: give it the same --steps and --lrs, or another file"
+            f"{path}: its {model} had {row['steps']} steps of {row['examples']} examples at "
+            f"lr={row['learning_rate']:g}, this command has {here['steps']} of {here['examples']} "
+            f"at {rates_here}: give it the same --steps, --examples and --lrs, or another file"
         )
 
 

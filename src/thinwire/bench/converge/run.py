@@ -46,6 +46,14 @@ TARGET = "thinwire.bench.converge.case:measure"
 LEARNED = ("points", "final_loss", "cores_busy_with_other_work")
 
 
+def alike(timed: Row, settings: Settings) -> bool:
+    """Whether these steps are of what learns here."""
+    model, device = timed["model"], timed["device"]
+    if device != settings.device or model not in settings.models:
+        return False
+    return bool(timed["examples"] == settings.examples_of(model))
+
+
 def kept(path: Path | None, settings: Settings) -> list[Row]:
     """What a command that goes on need not do again: what was measured, without what failed."""
     if path is None or not path.exists():
@@ -66,7 +74,7 @@ def run(settings: Settings, results: ResultFile, watcher: Watcher) -> list[str]:
     if settings.device == "cuda":
         results.machine["gpu"] = torch.cuda.get_device_name()
     others = [row for row in read(settings.times).rows if is_timed(row)] if settings.times else []
-    book = Book(results.rows, [row for row in others if row["device"] == settings.device])
+    book = Book(results.rows, [row for row in others if alike(row, settings)])
     references = References()
     for row in book.times:
         if row["step_seconds"] is not None:
@@ -148,7 +156,7 @@ class Prepared:
             "device": self._settings.device,
             "data": self._described(case.model),
             "data_size": self._sizes[case.model],
-            "examples": LESSONS[case.model].examples,
+            "examples": self._settings.examples_of(case.model),
         }
         if case.what == "time":
             return about
@@ -159,7 +167,7 @@ class Prepared:
             "learning_rate": case.learning_rate,
             "seed": case.seed,
             "steps": self._settings.steps_of(case.model),
-            "samples_per_step": case.workers * LESSONS[case.model].examples,
+            "samples_per_step": case.workers * self._settings.examples_of(case.model),
         }
 
 
