@@ -160,6 +160,16 @@ def test_tests_that_the_docs_name_exist() -> None:
     assert named and missing == []
 
 
+@pytest.mark.parametrize(
+    ("page", "law"), [("README.md", r"^(\d)\. \*[A-Z]"), ("docs/design.md", r"^(\d)\. \*\*[A-Z]")]
+)
+def test_every_law_that_is_tested_is_listed(page: str, law: str) -> None:
+    files = (TESTS / "contracts").glob("test_law_*.py")
+    tested = {number for file in files for number in re.findall(r"_(\d)(?=_)", file.stem)}
+    listed = re.findall(law, (ROOT / page).read_text(), re.MULTILINE)
+    assert listed == sorted(tested)
+
+
 DOOR_COLUMNS = ["compress", "resume", "accumulation", "clipping", "second run", "NaN", "P → P'"]
 
 

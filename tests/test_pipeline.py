@@ -109,6 +109,8 @@ def test_a_dict_rebuilds_the_recipe(name: str) -> None:
     [
         ({"sparsifier": "topk"}, "sparsifier='topk' is not a Sparsifier"),
         ({"collective": None}, "collective=None is not a Collective"),
+        ({"codec": 5}, "takes a codec of kind 'bytes', not 5 of kind None"),
+        ({"warm_up": 500}, "warm_up=500 is not a WarmUp"),
         ({"feedback": Choose()}, "is not a Feedback"),
         ({"codec": None}, "takes a codec of kind 'bytes'"),
         ({"bypass": -1}, "bypass=-1"),

@@ -11,6 +11,7 @@ from thinwire.settings import (
     check_density,
     check_integer,
     check_range,
+    near,
     target_count,
 )
 
@@ -30,13 +31,25 @@ def test_both_ends_belong_to_a_range(value: float) -> None:
         (math.nan, {}, "[0, 1]"),
         (math.inf, {}, "[0, 1]"),
         (True, {}, "[0, 1]"),
-        ("0.5", {}, "[0, 1]"),
-        (None, {}, "[0, 1]"),
     ],
 )
 def test_what_is_outside_is_refused_by_name(value: object, ends: dict, interval: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(f"x={value} must be in {interval}")):
         check_range("x", value, 0, 1, **ends)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["0.5", None])
+def test_what_is_no_number_is_shown_as_it_is(value: object) -> None:
+    says = f"x={value!r} must be a number in [0, 1]"
+    with pytest.raises(RecipeError, match=re.escape(says)):
+        check_range("x", value, 0, 1)  # type: ignore[arg-type]
+
+
+def test_without_an_upper_end_the_words_have_no_infinity() -> None:
+    with pytest.raises(RecipeError, match="x=0 must be above 0"):
+        check_range("x", 0, 0, open_low=True)
+    with pytest.raises(RecipeError, match="x=-1 must be at least 0"):
+        check_range("x", -1, 0)
 
 
 def test_an_open_upper_end_refuses_infinity() -> None:
@@ -66,6 +79,14 @@ def test_a_choice_is_named_beside_those_there_are() -> None:
     check_choice("unit", "model", ("tensor", "model"))
     with pytest.raises(RecipeError, match="unit='layer' must be one of tensor, model"):
         check_choice("unit", "layer", ("tensor", "model"))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("TopK", "topk"), ("ok_topk", "ok-topk"), ("topkk", "topk"), ("x", None)]
+)
+def test_a_name_that_may_have_been_meant(name: str, meant: str | None) -> None:
+    said = near(name, ["dense", "topk", "ok-topk"])
+    assert said == (f" (did you mean {meant!r}?)" if meant else "")
 
 
 @pytest.mark.parametrize("density", [0, -0.1, 1.01, math.nan, math.inf])

@@ -74,6 +74,7 @@ class Pipeline:
             "sparsifier": (self.sparsifier, Sparsifier),
             "collective": (self.collective, Collective),
             "feedback": (self.feedback, Feedback),
+            "warm_up": (self.warm_up or WarmUp(1), WarmUp),
             "row_collective": (self.row_collective or self.collective, Collective),
         }
         for role, (piece, contract) in roles.items():
@@ -82,7 +83,7 @@ class Pipeline:
         check_choice("unit", self.unit, get_args(UnitKind))
         check_integer("bypass", self.bypass, 0)
         check_integer("monitor_xi", self.monitor_xi, 0)
-        kind = "none" if self.codec is None else self.codec.kind
+        kind = "none" if self.codec is None else getattr(self.codec, "kind", None)
         if kind != self.collective.takes:
             raise RecipeError(
                 f"{self.collective!r} takes a codec of kind {self.collective.takes!r}, "

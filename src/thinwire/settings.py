@@ -1,7 +1,8 @@
 """Checks of settings, one family for all pieces, and what a density means in elements."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from typing import Any
 
 from thinwire.errors import RecipeError
@@ -22,7 +23,12 @@ def check_range(
     inside = inside and (value < high if open_high else value <= high)
     if not inside:
         interval = f"{'(' if open_low else '['}{low}, {high}{')' if open_high else ']'}"
-        raise RecipeError(f"{name}={value} must be in {interval}")
+        if high == math.inf and not open_high:
+            interval = f"above {low}" if open_low else f"at least {low}"
+        else:
+            interval = f"in {interval}"
+        number = "" if isinstance(value, int | float) else "a number "
+        raise RecipeError(f"{name}={value!r} must be {number}{interval}")
 
 
 def check_integer(name: str, value: int, low: int, high: int | None = None) -> None:
@@ -37,6 +43,16 @@ def check_choice(name: str, value: object, choices: Collection[Any]) -> None:
     """Refuse what is not one of these."""
     if value not in choices:
         raise RecipeError(f"{name}={value!r} must be one of {', '.join(map(str, choices))}")
+
+
+def near(name: object, known: Iterable[str]) -> str:
+    """A name that may have been meant, as words in parentheses; empty where none is like it.
+
+    >>> near("TopK", ["dense", "topk"])
+    " (did you mean 'topk'?)"
+    """
+    likely = get_close_matches(str(name).lower().replace("_", "-"), list(known), n=1)
+    return f" (did you mean {likely[0]!r}?)" if likely else ""
 
 
 def check_density(density: float, name: str = "density") -> None:

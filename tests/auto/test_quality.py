@@ -98,3 +98,7 @@ def test_what_is_near_has_committed_rows_within_a_deviation_of_bfloat16(name: st
     for row in own:
         kept = row["final_gap"] <= row["gap_allowed"]
         assert kept == ((name, row["model"]) not in BEHIND), row["model"]
+
+
+def test_one_choice_need_not_be_a_list():
+    assert tw.recipe("auto", choices="topk") == tw.recipe("auto", choices=("topk",))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import thinwire as tw
 from support.extras import CLI, needs
 
 COMMAND = [sys.executable, "-m", "thinwire.cli.app"]
@@ -27,6 +28,12 @@ def test_an_unknown_recipe_is_one_line_that_names_it_and_code_2(tmp_path: Path) 
     (line,) = done.stderr.splitlines()
     assert "'nosuch'" in line and "topk" in line
     assert not (tmp_path / "out").exists()
+
+
+@needs(*CLI)
+def test_it_says_its_version() -> None:
+    done = call("--version")
+    assert (done.returncode, done.stdout) == (0, f"thinwire {tw.__version__}\n")
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])

@@ -1,6 +1,7 @@
 """What a command shows: plain text in a pipe, a bar on a terminal, tables at the end."""
 
 import io
+import re
 
 import pytest
 
@@ -57,6 +58,19 @@ def test_a_table_has_names_left_and_numbers_right() -> None:
     topk, dense = (next(line for line in lines if name in line) for name in ("topk", "dense"))
     assert topk.index("topk") == dense.index("dense")
     assert len(topk.rstrip()) == len(dense.rstrip())
+
+
+@pytest.mark.parametrize("width", [80, 40, 20])
+def test_a_narrow_terminal_cuts_no_cell(width: int) -> None:
+    console = Console(file=io.StringIO(), width=width)
+    cells = ("powersgd(0.125,'bf16')", "411 ms", "315 ms … 506 ms", "17.2M", "2.48")
+    headings = ("recipe", "step", "from … to", "bytes sent by each rank", "times dense, in all")
+    show_table(console, "Title", headings, [cells])
+    written = console.file.getvalue()  # type: ignore[attr-defined]
+    (row,) = [line for line in written.splitlines() if "powersgd" in line]
+    assert "  ".join(cells) == re.sub("  +", "  ", row.strip())
+    if width == 80:
+        assert max(map(len, written.splitlines())) <= width
 
 
 def test_what_was_measured_is_shown_and_failures_are_raised_after_it() -> None:

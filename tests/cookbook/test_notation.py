@@ -68,7 +68,13 @@ def test_yaml():
         ("topk(0.1, 0.2, 0.3)", "at most"),
         ('{"recipe": "topk"', "JSON"),
         ("[1, 2]", "name"),
-        ({"sparsifyer": "topk"}, "'sparsifyer'"),
+        ({"sparsifyer": "topk"}, r"'sparsifyer' \(did you mean 'sparsifier'\?\)"),
+        ({"recpe": "topk"}, r"'recpe' \(did you mean 'recipe'\?\)"),
+        ("topk(densty=0.1)", r"'densty' \(did you mean 'density'\?\); it has density"),
+        ("oktopk", r"'oktopk' \(did you mean 'ok-topk'\?\); there are dense"),
+        ("topk | raw | algather | none", r"'algather' \(did you mean 'allgather'\?\)"),
+        ("sparselocco", r"\(did you mean 'sparseloco'\?\)"),
+        ("sparseloco(every=9)", r"thinwire\.outer\(model, optimizer, \"sparseloco\"\)"),
     ],
 )
 def test_what_cannot_be_read_is_said_to_be_so(text, says):

@@ -49,7 +49,7 @@ def test_no_gain_is_said_too() -> None:
     slower = outcome([DENSE, run("int4", [6.0, 5.0, 4.0], 11.0)])
     assert slower.sentence().endswith("after 22 s: no sooner.")
     never = outcome([DENSE, run("topk", [6.0, 5.5, 5.0], 1.0)])
-    assert "none of the other recipes got there" in never.sentence()
+    assert "none of thinwire's recipes got there" in never.sentence()
     assert never.traced == [BASELINE]
 
 

@@ -76,10 +76,16 @@ def other_wrappers(group, rank, size):
     return groups_made() - before
 
 
+def wrapped_in_both(group, rank, size):
+    model = ddp_of(group)
+    with pytest.raises(tw.RecipeError, match=r"already.*thinwire\.compress\(model, recipe\)"):
+        tw.wrap(torch.optim.SGD(model.parameters(), 0.1), model, "topk")
+
+
 # The tests.
 
 
-@pytest.mark.parametrize("story", [after_close, twice])
+@pytest.mark.parametrize("story", [after_close, twice, wrapped_in_both])
 def test_a_ddp_model(cluster, story):
     cluster.run(story, 2)
 
@@ -123,6 +129,34 @@ def test_gradients_on_the_cpu_are_none_for_nccl():
     says = no_gradient("w", torch.ones(3), "nccl")
     assert "move the model to its GPU" in says and 'init_process_group("gloo")' in says
     assert not no_gradient("w", torch.ones(3), "gloo")
+
+
+def test_arrays_and_lists_are_no_gradients_by_name():
+    sync = tw.Synchronizer("topk")
+    with pytest.raises(tw.RecipeError, match=r"'w' is of type ndarray.*from_numpy\(array\)"):
+        sync.average("w", torch.ones(3).numpy())
+    with pytest.raises(TypeError, match="by name, as a dict, not as list"):
+        sync.average_all([torch.ones(3)])
+    assert sync.average("w", torch.ones(3)).tolist() == [1, 1, 1]  # nothing was begun
+
+
+def test_a_scaler_and_a_timeout_are_objects():
+    model = nn.Linear(2, 2)
+    sgd = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(TypeError, match="grad_scaler=True must be the GradScaler itself"):
+        tw.wrap(sgd, model, "topk", grad_scaler=True)
+    with pytest.raises(tw.RecipeError, match=r"timeout=30 .* datetime\.timedelta\(seconds=60\)"):
+        tw.Synchronizer("topk", timeout=30)
+
+
+def test_an_optimizer_is_wrapped_once_until_it_is_closed():
+    model = nn.Linear(2, 2)
+    sgd = torch.optim.SGD(model.parameters(), 0.1)
+    handle = tw.wrap(sgd, model, "topk")
+    with pytest.raises(tw.RecipeError, match=r"would average twice.*close\(\)"):
+        tw.wrap(sgd, model, "topk")
+    handle.close()
+    tw.wrap(sgd, model, "topk").close()
 
 
 def test_a_plain_model_is_told_of_wrap():

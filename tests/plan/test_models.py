@@ -39,3 +39,10 @@ def test_models_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
         with pytest.raises(ThinwireError, match=problem):
             find_model(name)
+
+
+def test_a_near_name_is_offered_and_a_script_is_told_of_doctor():
+    with pytest.raises(ThinwireError, match=r"'resnet5' \(did you mean 'resnet50'\?\)"):
+        find_model("resnet5")
+    with pytest.raises(ThinwireError, match=r"thinwire doctor -- train\.py"):
+        find_model("train.py")

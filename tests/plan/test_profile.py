@@ -135,6 +135,11 @@ def test_what_is_none_is_told(tmp_path: Path, content: bytes, words: str) -> Non
         read_profile(path, None)
 
 
+def test_a_missing_file_is_not_called_a_bad_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_profile(tmp_path / "trace.json", None)
+
+
 @given(st.lists(st.integers(0, 30), max_size=16), st.lists(st.integers(0, 30), max_size=16))
 def test_what_no_other_covers(mine: list[int], theirs: list[int]) -> None:
     """Second by second: what is in a span and in none of the others."""

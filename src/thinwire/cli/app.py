@@ -1,9 +1,10 @@
 """The `thinwire` command: its subcommands together, and every error as one line."""
 
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 from thinwire.errors import ThinwireError
+from thinwire.version import VERSION
 
 try:
     import typer
@@ -26,11 +27,26 @@ except ImportError as error:
 
 app = typer.Typer(
     name="thinwire",
-    help="Data-parallel training over networks that are too slow for it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"thinwire {VERSION}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def settings(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show it and exit."),
+    ] = False,
+) -> None:
+    """Data-parallel training over networks that are too slow for it."""
 
 
 def _fail(reason: str) -> NoReturn:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -20,6 +21,7 @@ from thinwire.bench.timing import Quiet, Watcher
 from thinwire.errors import ThinwireError
 
 PLAIN_WIDTH = 140  # a pipe has no width of its own
+WIDEST = 1000  # more than any table needs
 
 
 class Bar:
@@ -120,10 +122,20 @@ def carry_out(
 def show_table(
     console: Console, title: str | None, headings: Iterable[str], lines: Iterable[Sequence[str]]
 ) -> None:
-    """First column left, numbers right."""
+    """First column left, numbers right.
+
+    Where that is too wide, headings are folded and columns move together; no cell is ever cut.
+    """
     table = Table(title=title, title_justify="left", box=box.SIMPLE)
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place else "left", no_wrap=True)
     for cells in lines:
         table.add_row(*cells)
-    console.print(table)
+    any_width = console.options.update(width=WIDEST)
+    if console.measure(table, options=any_width).maximum > console.width:
+        table.padding = (0, 1, 0, 0)
+        for column in table.columns:
+            words = (*str(column.header).split(), *map(str, column.cells))
+            column.no_wrap, column.width = False, max(map(cell_len, words))
+        table.width = console.measure(table, options=any_width).maximum
+    console.print(table, crop=False)

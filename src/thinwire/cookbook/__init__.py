@@ -15,14 +15,16 @@ from thinwire.cookbook.notation import build_pieces, parse
 from thinwire.errors import RecipeError
 from thinwire.feedback import Residual
 from thinwire.pipeline import Pipeline
-from thinwire.settings import check_density
+from thinwire.settings import check_density, near
 
 FIELDS = (*(field.name for field in dataclasses.fields(Pipeline)), "coo")
+ROUNDS = ("diloco", "streaming-diloco", "sparseloco", "shortloco", "localsgd", "demo")
+"""Names that `thinwire.outer` knows, and no recipe has."""
 
 
 def auto(
     density: float = 0.01,
-    choices: Sequence[str] | None = None,
+    choices: str | Sequence[str] | None = None,
     codec: str | Sequence[str] = ("rice+bf16", "regional+bf16"),
     trial: int = 3,
     unit: str | Sequence[str] = ("tensor", "bucket", "model"),
@@ -41,7 +43,7 @@ def auto(
     if choices is None:
         choices = choices_of(quality)
     considered: dict[str, Pipeline] = {}
-    for name in choices:
+    for name in [choices] if isinstance(choices, str) else choices:
         own = dataclasses.replace(at_density(name, density), feedback=Residual())
         others = [kind for kind in _several(unit) if name in RECIPES and kind != own.unit]
         for kind in (own.unit, *others):
@@ -147,8 +149,11 @@ def _by_name(name: str, positional: Sequence[Any], settings: dict[str, Any]) -> 
     settings = dict(zip(own, positional, strict=False)) | settings
     for key in settings:
         if key not in own and key not in FIELDS:
-            allowed = ", ".join([*own, *FIELDS])
-            raise RecipeError(f"recipe {name!r} has no setting {key!r}; it has {allowed}")
+            allowed = [*own, *FIELDS]
+            raise RecipeError(
+                f"recipe {name!r} has no setting {key!r}{near(key, allowed)}; it has "
+                f"{', '.join(allowed)}"
+            )
     built = RECIPES[name](**{k: v for k, v in settings.items() if k in own})
     replaced = {k: v for k, v in settings.items() if k not in own}
     return dataclasses.replace(built, **build_pieces(replaced))
@@ -159,8 +164,9 @@ def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
     for key in given:
         if key not in FIELDS:
             raise RecipeError(
-                f"unknown field {key!r}; a recipe has {', '.join(FIELDS)} (if it is meant to be a "
-                f"parameter's name, write a pattern: '*{key}')"
+                f"unknown field {key!r}{near(key, ('recipe', *FIELDS))}; a recipe has "
+                f"{', '.join(FIELDS)} (if it is meant to be a parameter's name, write a pattern: "
+                f"'*{key}')"
             )
     return build_pieces(given)
 
@@ -180,5 +186,13 @@ def has_density(name: str) -> bool:
 def _settings_of(name: str) -> list[str]:
     """A recipe's own, in order."""
     if name not in RECIPES:
-        raise RecipeError(f"unknown recipe {name!r}; there are {', '.join(RECIPES)}")
+        if name in ROUNDS:
+            raise RecipeError(
+                f"{name!r} is no recipe but a set-up of local steps: "
+                f'thinwire.outer(model, optimizer, "{name}"), and its settings are keywords of that'
+            )
+        there_are = ", ".join(RECIPES)
+        raise RecipeError(
+            f"unknown recipe {name!r}{near(name, (*RECIPES, *ROUNDS))}; there are {there_are}"
+        )
     return list(inspect.signature(RECIPES[name]).parameters)

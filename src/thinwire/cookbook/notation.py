@@ -16,6 +16,7 @@ from thinwire.codec import Pair
 from thinwire.cookbook.registry import pieces
 from thinwire.errors import RecipeError
 from thinwire.schedule import WarmUp
+from thinwire.settings import near
 
 ORDER = ("sparsifier", "codec", "collective", "feedback")
 _IN_WORDS = {"index": "index codec", "value": "value codec", "linear": "codec"}
@@ -111,12 +112,12 @@ def _piece(role: str, given: Any) -> Any:
         name, positional = settings.pop("name", None), ()
     else:
         return given
-    known, what = pieces(role), f"{_IN_WORDS.get(role, role)} {name!r}"
+    known, what = pieces(role), _IN_WORDS.get(role, role)
     if name not in known:
         raise RecipeError(
-            f"unknown {_IN_WORDS.get(role, role)} {name!r}; there are {', '.join(known)}"
+            f"unknown {what} {name!r}{near(name, known)}; there are {', '.join(known)}"
         )
-    return _call(what, known[name], positional, settings)
+    return _call(f"{what} {name!r}", known[name], positional, settings)
 
 
 def _codec(given: Any) -> Any:
@@ -157,7 +158,7 @@ def _call(what: str, cls: type, positional: tuple[Any, ...], settings: Mapping[s
     for key in settings:
         if key not in allowed:
             has = ", ".join(allowed) or "none"
-            raise RecipeError(f"{what} has no setting {key!r}; it has {has}")
+            raise RecipeError(f"{what} has no setting {key!r}{near(key, allowed)}; it has {has}")
     if len(positional) > len(allowed):
         raise RecipeError(f"{what} takes at most {len(allowed)} settings, not {len(positional)}")
     return cls(*positional, **settings)

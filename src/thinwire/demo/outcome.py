@@ -76,7 +76,7 @@ class Outcome:
             return "The run of dense did not end: there is nothing to compare with."
         reached = f"dense reaches {self.target:.2f} after {_short(dense.seconds)} s"
         if best is None or best.seconds is None:
-            return f"{reached}; none of the other recipes got there in as many steps."
+            return f"{reached}; none of thinwire's recipes got there in as many steps."
         gain = f"{dense.seconds / best.seconds:.1f} times sooner" if self.gains else "no sooner"
         return f"{reached}, thinwire's {best.name} after {_short(best.seconds)} s: {gain}."
 

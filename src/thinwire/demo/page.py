@@ -20,8 +20,8 @@ from thinwire.results.file import ResultFile, Row
 TITLE = "thinwire: the same loss, sooner"
 QUESTION = "thinwire: who has the loss first?"  # where that was not so
 LOOPBACK = (
-    "These workers talked over the loopback, which is faster than any network, because this "
-    "system allows no shaped links: the seconds show what compression costs, not what it gains."
+    "These workers talked over the loopback, whose links are not shaped and faster than any "
+    "network: the seconds show what compression costs, not what it gains."
 )
 NEXT = (
     ("Is it worth it for my script? 30 steps of it, as it is", "thinwire doctor -- train.py"),

@@ -1,22 +1,37 @@
 """What callers hand over as gradients: how the ranks compare it, and what is none."""
 
 import sys
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 
-def form_of(grad: Tensor | None) -> str:
+def check_named(grads: object) -> None:
+    """Refuse a list and the like: the state of each tensor is kept by its name."""
+    if not isinstance(grads, Mapping):
+        kind = type(grads).__name__
+        raise TypeError(f"average_all() takes gradients by name, as a dict, not as {kind}")
+
+
+def form_of(grad: object) -> str:
     """All that must be the same on every rank."""
-    return "None" if grad is None else f"{tuple(grad.shape)} {grad.dtype} {grad.layout}"
+    if not isinstance(grad, Tensor):
+        return type(grad).__name__
+    return f"{tuple(grad.shape)} {grad.dtype} {grad.layout}"
 
 
-def no_gradient(name: str, grad: Tensor | None, backend: str) -> str:
+def no_gradient(name: str, grad: object, backend: str) -> str:
     """Why this cannot be averaged, and what to do; empty where it can."""
     if grad is None:
         return (
             f"{name!r} has no gradient: the backward pass did not reach it; leave it out, on "
             "every rank alike"
+        )
+    if not isinstance(grad, Tensor):
+        return (
+            f"{name!r} is of type {type(grad).__name__}, not a tensor; of a NumPy array "
+            "torch.from_numpy(array) makes one that shares its memory"
         )
     if is_dtensor(grad):
         return (

@@ -19,6 +19,7 @@ from thinwire.engine.awaited import Awaited
 from thinwire.engine.backward import BackwardPass
 from thinwire.engine.checkpoint import Reader, Restored, accepted_by_all, restore
 from thinwire.engine.finite import NonFinite
+from thinwire.engine.given import check_named
 from thinwire.engine.headroom import Headroom
 from thinwire.engine.roster import Roster
 from thinwire.engine.saved import STATE_VERSION, Saved, pack, seal, unpack
@@ -82,6 +83,8 @@ class Synchronizer:
         replay: bool = True,
     ) -> None:
         check_choice("nonfinite", nonfinite, get_args(NonFinite))
+        if not isinstance(timeout, timedelta | None):
+            raise RecipeError(f"{timeout=} must be a timedelta, as datetime.timedelta(seconds=60)")
         self.pipeline = cookbook.recipe(recipe)
         self.nonfinite = nonfinite
         ranks_per_node = node_size_of(node_size)
@@ -143,6 +146,7 @@ class Synchronizer:
         """
         if self.closed:
             raise ClosedError("this Synchronizer was closed: make a new Synchronizer to go on")
+        check_named(grads)
         step = BackwardPass(self, at_once=True)
         step.add(grads)
         updates = dict(grads) | step.finish()

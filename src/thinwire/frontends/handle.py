@@ -124,6 +124,8 @@ def checked(
     grad_scaler: "torch.amp.GradScaler | None",
 ) -> Pipeline:
     """A recipe that has an answer for every parameter, and none that a scaler would spoil."""
+    if not hasattr(grad_scaler, "get_scale") and grad_scaler is not None:
+        raise TypeError(f"{grad_scaler=} must be the GradScaler itself")
     for name in names:
         feedback = pipeline.of_tensor(name).feedback  # refuses what no pattern matches
         if grad_scaler is not None and feedback.is_step:

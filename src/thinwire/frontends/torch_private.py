@@ -20,6 +20,12 @@ def has_hook(ddp: DistributedDataParallel) -> bool:
     return bool(ddp._comm_hooks)
 
 
+def runs_before_steps(kind: type, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a method of such an object is called before every step of the optimiser."""
+    hooks = optimizer._optimizer_step_pre_hooks.values()
+    return any(isinstance(getattr(hook, "__self__", None), kind) for hook in hooks)
+
+
 def composed_by(module: nn.Module) -> set[str]:
     """The names of the functions, such as "replicate", that have made the module what it is."""
     return set(_get_registry(module) or ())

@@ -6,12 +6,15 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from thinwire import cookbook
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
+from thinwire.frontends.compress import unwrapped
 from thinwire.frontends.handle import Handle, check_order, checked, default_policy, trained
+from thinwire.frontends.torch_private import runs_before_steps
 from thinwire.pipeline import Pipeline
 
 
@@ -45,6 +48,16 @@ def wrap(
     settings are those of `compress`.
     """
     check_order(model, "wrap(optimizer, model, recipe)")
+    if isinstance(unwrapped(model), DistributedDataParallel):
+        raise RecipeError(
+            "DistributedDataParallel averages this model's gradients already, and wrap() would "
+            "once more: use thinwire.compress(model, recipe), or wrap() with the module inside"
+        )
+    if runs_before_steps(WrapHandle, optimizer):
+        raise RecipeError(
+            "this optimiser was wrapped before, and would average twice: go on with the handle of "
+            "the first wrap(), or close() that first"
+        )
     pipeline = checked(cookbook.recipe(recipe), trained(model), grad_scaler)
     sync = Synchronizer(
         pipeline,

@@ -10,6 +10,7 @@ from math import prod
 from torch import nn
 
 from thinwire.errors import ThinwireError
+from thinwire.settings import near
 from thinwire.workloads.compute import declared_compute
 from thinwire.workloads.shapes import MODELS, Shape, multiply_adds, shapes
 
@@ -36,10 +37,15 @@ class Model:
 def find_model(name: str) -> Model:
     """`resnet50`, or `module:function`, which returns an `nn.Module` or a dict of shapes."""
     if ":" not in name:
+        if name.endswith(".py"):
+            raise ThinwireError(
+                f"{name!r} is a script: thinwire doctor -- {name} runs it and looks at its model; "
+                "a model is named as module:function"
+            )
         if name not in MODELS:
             raise ThinwireError(
-                f"unknown model {name!r}; there are {', '.join(MODELS)}, or your own as "
-                "module:function, which returns an nn.Module or a dict of shapes"
+                f"unknown model {name!r}{near(name, MODELS)}; there are {', '.join(MODELS)}, or "
+                "your own as module:function, which returns an nn.Module or a dict of shapes"
             )
         return Model(name, shapes(name), multiply_adds(name), declared_compute(name))
     return Model(name, _own_shapes(name))

@@ -67,7 +67,7 @@ def _load(path: Path) -> dict[str, Any]:
         text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
         trace = json.loads(text)
         trace["traceEvents"]
-    except (OSError, ValueError, EOFError, KeyError, TypeError) as error:
+    except (gzip.BadGzipFile, ValueError, EOFError, KeyError, TypeError) as error:
         raise ThinwireError(
             f"{path} is no trace of torch.profiler (export_chrome_trace writes one): {error}"
         ) from error

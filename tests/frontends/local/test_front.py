@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import thinwire as tw
+from thinwire.cookbook import ROUNDS
 from thinwire.frontends.local import SETUPS
 from thinwire.frontends.local.fragments import fragments_of
 
@@ -115,7 +116,7 @@ def test_behind_a_selection_there_is_no_outer_momentum_unless_a_name_has_it(reci
 
 def test_the_names_are_those_of_the_papers_and_one_of_ours_and_settings_replace_them():
     papers = {"diloco", "streaming-diloco", "sparseloco", "localsgd", "demo"}
-    assert set(SETUPS) == papers | {"shortloco"}
+    assert set(SETUPS) == papers | {"shortloco"} == set(ROUNDS)
     net = nn.Sequential(*(nn.Linear(3, 3) for _ in range(3)))
     outer = partial(torch.optim.SGD, lr=0.5)
     handle = tw.outer(net, sgd(net), "streaming-diloco", every=8, outer=outer)
