@@ -418,6 +418,27 @@ def test_a_shared_communicator_brings_its_own_group_and_timeout():
         tw.Synchronizer("dense", comm=GroupCommunicator(), timeout=timedelta(seconds=3))
 
 
+@pytest.mark.parametrize("feedback", ["residual", "momentum"])
+@pytest.mark.parametrize("unit", ["tensor", "model"])
+def test_what_waits_of_a_tensor_that_sits_steps_out_follows_the_loss_scale(feedback, unit):
+    recipe = tw.recipe(f"topk(0.1) | raw | allgather | {feedback}")
+    sync = tw.Synchronizer(tw.recipe(recipe, unit=unit, bypass=0))
+    sync.follow_scale(4.0)
+    sync.average_all({"a": torch.arange(40.0), "b": torch.arange(40.0)})
+    sync.average_all({"a": torch.arange(40.0)})
+    saved = sync.state_dict()
+    waits = {name: pieces(saved, name).clone() for name in "ab"}
+    assert all(map(torch.any, waits.values()))
+    sync.follow_scale(8.0)
+    for name, before in waits.items():
+        assert torch.equal(pieces(sync.state_dict(), name), 2 * before)
+        assert torch.equal(pieces(saved, name), before)  # whoever has it keeps it as it was
+    sync.load_state_dict(saved)
+    sync.follow_scale(1.0)  # before the first step that makes units of them
+    for name, before in waits.items():
+        assert torch.equal(pieces(sync.state_dict(), name), before / 4)
+
+
 def breaks_off(group, rank, size):
     """Without a copy a step that broke off leaves nothing to go on from but a checkpoint."""
     sync = tw.Synchronizer("topk(0.1)", group, undo=False)

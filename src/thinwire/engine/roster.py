@@ -16,6 +16,7 @@ from thinwire.kernels.max_abs import max_abs
 from thinwire.pipeline import Pipeline
 from thinwire.types import TensorSpec
 from thinwire.units.rows import RowUnit
+from thinwire.units.scale import rescale, rescaled
 from thinwire.units.stats import Cost, total_cost
 from thinwire.units.unit import SavedState, Unit
 
@@ -179,10 +180,10 @@ class Roster:
     def scale_state(self, factor: float) -> None:
         """Follow a change of the loss scale: what waits is in the old scale's units."""
         for unit in self.units.values():
-            unit.pipeline.feedback.rescale(unit.state["feedback"], factor)
-            for value in unit.state["sparsifier"].values():
-                if value.is_floating_point():
-                    value.mul_(factor)
+            rescale(unit.state, unit.pipeline.feedback, factor)
+        for name, saved in self._saved.items():
+            recipe = self._came_from.get(name) or self.pipeline.of_tensor(name)
+            self._saved[name] = rescaled(saved, recipe.feedback, factor)
 
     def stats(self) -> dict[str, Any]:
         """Costs so far: `total`, and `tensors` by name."""
