@@ -369,6 +369,33 @@ def test_a_bad_gradient_raises_on_every_rank(cluster, value, device):
     cluster.run(poisoned, 2, value, device)
 
 
+def without_copies(group, rank, size):
+    """NaN in a step that cannot be taken back: all is refused until a state is loaded."""
+    model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64)))
+    ddp = DDP(model, process_group=group)
+    handle = tw.compress(ddp, tw.recipe("topk", density=0.05, bypass=0), undo=False)
+    for step in range(3):  # DDP's buckets are what they will be
+        ddp(batch(rank, step)).square().mean().backward()
+    saved, x = handle.state_dict(), batch(rank, 3)
+    x[0, 0] = float("nan") if rank == 1 else 0.0
+    with pytest.raises(tw.NonFiniteError):
+        ddp(x).square().mean().backward()
+    for _ in range(2):
+        ddp.zero_grad()
+        with pytest.raises(tw.RecipeError, match="load the last checkpoint"):
+            ddp(batch(rank, 4)).square().mean().backward()
+        with pytest.raises(tw.RecipeError, match="load the last checkpoint"):
+            handle.state_dict()
+    handle.load_state_dict(saved)
+    ddp.zero_grad()
+    ddp(batch(rank, 4)).square().mean().backward()
+    assert model[0].weight.grad.isfinite().all()
+
+
+def test_without_copies_a_step_that_broke_off_is_told_in_the_next(cluster):
+    cluster.run(without_copies, 2)
+
+
 def resumed(group, rank, size, device):
     """Train 6 steps; and train 3, save, load into fresh objects, train 3 more."""
 

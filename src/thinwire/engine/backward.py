@@ -117,6 +117,7 @@ class BackwardPass:
             self._sync.roster.undo()
 
     def _add(self, grads: Mapping[str, Tensor]) -> None:
+        self._sync.roster.refuse_torn()
         self._sync.comm.refuse_if_given_up()
         if self._at_once:
             if not self._agreed(grads):

@@ -64,7 +64,6 @@ class Roster:
 
     def begin(self) -> None:
         """A step begins, which `undo` can take back."""
-        self._refuse_torn()
         steps = {name: unit.step for name, unit in self.rows.items()}
         self._before = Before(
             dict(self.units), dict(self.rows), steps, dict(self._saved), dict(self._came_from),
@@ -83,7 +82,7 @@ class Roster:
         self.forms = before.forms
         for name, step in before.row_steps.items():
             self.rows[name].step = step
-        self._torn = bool(touched) and not self._remembers
+        self._torn |= bool(touched) and not self._remembers
         for unit in touched if self._remembers else ():
             unit.undo()
 
@@ -91,9 +90,10 @@ class Roster:
         """The same of a step that is over, unless it was undone."""
         if self._before is not None:
             self.undo()
-            self._refuse_torn()
+            self.refuse_torn()
 
-    def _refuse_torn(self) -> None:
+    def refuse_torn(self) -> None:
+        """Raise, if a step broke off that could not be taken back."""
         if self._torn:
             raise StateError(
                 "a step broke off in the middle, and with undo=False there was no copy of what "
@@ -202,7 +202,7 @@ class Roster:
 
     def dissolved(self) -> dict[str, SavedState]:
         """The state of every tensor; the units stay as they are."""
-        self._refuse_torn()
+        self.refuse_torn()
         tensors = {name: dict(saved) for name, saved in self._saved.items()}
         for unit in self.units.values():
             tensors |= unit.dissolve()
@@ -217,8 +217,7 @@ class Roster:
         self.units.clear()
         self.rows.clear()
         self._unit_of.clear()
-        self._saved = saved
-        self._came_from = {}
+        self._saved, self._came_from = saved, {}
         self._waits = {name for name, state in saved.items() if "feedback/residual" in state}
 
     def _unit(
