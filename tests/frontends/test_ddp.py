@@ -289,6 +289,28 @@ def test_join_with_uneven_inputs_loses_nothing(cluster):
     assert cluster.run(uneven_inputs, 3) == [2, 4, 6]
 
 
+def bad_gradient_while_joined(group, rank, size):
+    """Rank 1 has run out of data when rank 0 has NaN; the next epoch knows nothing of it."""
+    model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64)))
+    ddp = DDP(model, process_group=group)
+    handle = tw.compress(ddp, RECIPE)
+    with Join([ddp]):
+        for step in range(1 if rank else 3):
+            ddp.zero_grad()
+            poison = torch.nan if step == 2 else 1.0
+            told = pytest.raises(tw.NonFiniteError) if step == 2 else nullcontext()
+            with told:
+                (ddp(batch(rank, step)).square().mean() * poison).backward()
+    with Join([ddp]):
+        ddp.zero_grad()
+        ddp(batch(rank, 3)).square().mean().backward()
+    handle.close()
+
+
+def test_a_bad_gradient_while_a_rank_has_joined_is_not_told_in_a_later_step(cluster):
+    cluster.run(bad_gradient_while_joined, 2)
+
+
 def overflow(group, rank, size, unit, device):
     model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64), nn.Linear(64, 8)), device)
     ddp = DDP(model, process_group=group, bucket_cap_mb=0.001)

@@ -88,6 +88,7 @@ class DDPHandle(Handle):
         if first or self._step is None:
             self._step = BackwardPass(self.synchronizer, may_be_unused=self._may_be_unused)
             self._buckets, self._added = [], []
+            self._failure = None  # of a step that a joined rank shadowed: nobody was there to tell
         self._buckets.append(bucket)
         for grads in self._regroup.take(bucket.grads, last):
             self._step.add(grads)
