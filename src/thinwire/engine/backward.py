@@ -93,8 +93,6 @@ class BackwardPass:
             seen = [*self._seen, *self._averaged_rows.values()]
             refuse(self._sync.nonfinite, seen, self._bad, bad_ranks)
             self._sync.choosers.end_step()
-        for tell in tuple(self._sync.after_step):
-            tell()
         return self._averaged_rows
 
     def break_off(self, why: str) -> None:

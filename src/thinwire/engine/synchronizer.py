@@ -149,7 +149,13 @@ class Synchronizer:
         self.awaited.came(grads)
         if self.audit.is_due():
             self.audit.compare("the ranks' updates", updates)
+        self.tell()
         return updates
+
+    def tell(self) -> None:
+        """Let those who watch look at the step that is over: whole, also where they fail."""
+        for look in tuple(self.after_step):
+            look()
 
     def follow_scale(self, scale: float) -> None:
         """Follow a change of the loss scale: what waits is in the old scale's units."""
