@@ -8,6 +8,7 @@ from torch import Tensor
 
 from thinwire.auto import dense_pipeline
 from thinwire.auto.by_step import Choosers
+from thinwire.comm import GroupCommunicator
 from thinwire.engine.checkpoint import Forms, saved_form
 from thinwire.engine.given import as_real
 from thinwire.errors import StateError
@@ -15,12 +16,11 @@ from thinwire.feedback import NoFeedback
 from thinwire.kernels.max_abs import max_abs
 from thinwire.pipeline import Pipeline
 from thinwire.types import TensorSpec
+from thinwire.units.grouping import grouped
 from thinwire.units.rows import RowUnit
 from thinwire.units.scale import rescale, rescaled
 from thinwire.units.stats import Cost, total_cost
 from thinwire.units.unit import SavedState, Unit
-
-BUCKET_BYTES = 25 * 2**20  # DDP's own bucket size
 
 
 class Before(NamedTuple):
@@ -124,11 +124,11 @@ class Roster:
         small = {n: g for n, g in grads.items() if g.numel() <= grouping.bypass}
         large = {n: g for n, g in grads.items() if n not in small}
         units = []
-        for group in _grouped(large, grouping.unit, whole):
+        for group in grouped(large, grouping.unit, whole):
             unit = self._unit(group)
             self.choosers.assign(unit)
             units.append((unit, list(group.values())))
-        for group in _grouped(small, "model"):
+        for group in grouped(small, "model"):
             unit = self._unit(group, past)
             self.choosers.assign(unit, past)
             units.append((unit, list(group.values())))
@@ -138,7 +138,7 @@ class Roster:
         self, grads: Mapping[str, Tensor], grouping: Pipeline, past: Pipeline, whole: bool
     ) -> list[tuple[Unit, list[Tensor]]]:
         units = []
-        for group in _grouped(grads, "model" if grouping.unit == "model" else "bucket", whole):
+        for group in grouped(grads, "model" if grouping.unit == "model" else "bucket", whole):
             small = {name for name, grad in group.items() if grad.numel() <= grouping.bypass}
             pipeline = past if len(small) == len(group) else None
             joint = self._unit(group, pipeline, small)
@@ -220,6 +220,12 @@ class Roster:
         self._saved, self._came_from = saved, {}
         self._waits = {name for name, state in saved.items() if "feedback/residual" in state}
 
+    def share_waits(self, comm: GroupCommunicator) -> None:
+        """What was loaded by the first rank of a node alone waits for all: they choose alike."""
+        votes = comm.all_gather_meta([int(name in self._waits) for name in self._saved])
+        columns = zip(self._saved, zip(*votes, strict=True), strict=True)
+        self._waits = {name for name, waits in columns if any(waits)}
+
     def _unit(
         self,
         grads: Mapping[str, Tensor],
@@ -300,21 +306,3 @@ def _largest(kept: Mapping[str, Tensor]) -> float:
     """Of what adds up to what is sent; squares do not."""
     sums = (value for key, value in kept.items() if not key.endswith("_square"))
     return sum(float(max_abs(value)) for value in sums if value.numel())
-
-
-def _grouped(
-    grads: Mapping[str, Tensor], unit: str, whole: bool = False
-) -> list[dict[str, Tensor]]:
-    """Tensors that share a unit, in order; a unit has one dtype and one device."""
-    kinds: dict[tuple[torch.dtype, torch.device], list[dict[str, Tensor]]] = {}
-    filled: dict[tuple[torch.dtype, torch.device], int] = {}
-    for name, grad in grads.items():
-        kind = (grad.dtype, grad.device)
-        groups = kinds.setdefault(kind, [])
-        full = filled.get(kind, 0) + grad.nbytes > BUCKET_BYTES
-        if not groups or unit == "tensor" or (unit == "bucket" and full and not whole):
-            groups.append({})
-            filled[kind] = 0
-        groups[-1][name] = grad
-        filled[kind] += grad.nbytes
-    return [group for groups in kinds.values() for group in groups]

@@ -239,6 +239,8 @@ class Synchronizer:
         if not self.roster.knows_all:
             self.awaited.load(restored.tensors, self.comm)
         self._go_on_from(restored)
+        if self.runner.nodes is not None:
+            self.roster.share_waits(self.comm)
 
     def _go_on_from(self, restored: Restored) -> None:
         self.scale, self.buckets = restored.scale, restored.buckets
