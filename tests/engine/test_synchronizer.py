@@ -418,6 +418,19 @@ def test_a_shared_communicator_brings_its_own_group_and_timeout():
         tw.Synchronizer("dense", comm=GroupCommunicator(), timeout=timedelta(seconds=3))
 
 
+def test_stats_go_on_after_a_load():
+    sync = tw.Synchronizer(RECIPE)
+    rows = torch.sparse_coo_tensor([[1, 3]], torch.ones(2, 5), (9, 5), check_invariants=True)
+    for step in range(4):
+        sync.average_all({"w": torch.arange(40.0), "e": rows})
+        if step == 1:
+            sync.load_state_dict(sync.state_dict())
+    stats = sync.stats()
+    assert stats["total"]["steps"] == 4
+    assert [stats["tensors"][name]["steps"] for name in "we"] == [4, 4]
+    assert [stats["tensors"][name]["k"] for name in "we"] == [10, 10]
+
+
 @pytest.mark.parametrize("feedback", ["residual", "momentum"])
 @pytest.mark.parametrize("unit", ["tensor", "model"])
 def test_what_waits_of_a_tensor_that_sits_steps_out_follows_the_loss_scale(feedback, unit):

@@ -1,6 +1,6 @@
 """The units of a synchroniser: assembled from gradients, dissolved when tensors are regrouped."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -187,10 +187,7 @@ class Roster:
 
     def stats(self) -> dict[str, Any]:
         """Costs so far: `total`, and `tensors` by name."""
-        costs = dict(self._past)
-        for unit in self.units.values():
-            costs |= dict(self._costs(unit))
-        costs |= {name: unit.cost() for name, unit in self.rows.items()}
+        costs = self._costs_so_far()
         tensors = {name: cost.row() for name, cost in costs.items()}
         for unit in self.units.values():
             if "xi" in unit.state["collective"]:
@@ -213,7 +210,7 @@ class Roster:
     def restart(self, saved: dict[str, SavedState], forms: Forms) -> None:
         """Forget all units, and assemble the next ones from these states."""
         self._torn = False
-        self.forms = self.forms | forms
+        self.forms, self._past = self.forms | forms, self._costs_so_far()
         self.units.clear()
         self.rows.clear()
         self._unit_of.clear()
@@ -272,7 +269,7 @@ class Roster:
         self._saved |= unit.dissolve()
         for name in unit.names:
             del self._unit_of[name]
-        self._past |= dict(self._costs(unit))
+        self._past |= self._with_past(unit.costs())
         self._came_from |= dict.fromkeys(unit.names, unit.pipeline)
         names = set(unit.names)
         keeps = not isinstance(unit.pipeline.feedback, NoFeedback)
@@ -291,10 +288,16 @@ class Roster:
         nothing = pipeline.feedback.init(spec)
         return {f"feedback/{key}": value for key, value in nothing.items()} | saved
 
-    def _costs(self, unit: Unit) -> Iterator[tuple[str, Cost]]:
-        """What its tensors cost, in this unit and in those before it."""
-        for name, cost in unit.costs().items():
-            yield name, self._past.get(name, Cost()) + cost
+    def _costs_so_far(self) -> dict[str, Cost]:
+        """Of all tensors, in all their units."""
+        costs = dict(self._past)
+        for unit in self.units.values():
+            costs |= self._with_past(unit.costs())
+        return costs | self._with_past({name: unit.cost() for name, unit in self.rows.items()})
+
+    def _with_past(self, costs: Mapping[str, Cost]) -> dict[str, Cost]:
+        """What tensors cost in a unit and in those before it."""
+        return {name: self._past.get(name, Cost()) + cost for name, cost in costs.items()}
 
 
 def _kept(saved: SavedState) -> SavedState:
