@@ -304,6 +304,20 @@ def test_refuses_what_is_no_gradient(dtype):
         open_sync(tw.recipe("topk", bypass=0)).average("w", torch.ones(30, dtype=dtype))
 
 
+def parameters_themselves(group, rank, size, recipe):
+    """Several, so that the worker writes some of them, outside of the caller's no_grad()."""
+    sync = open_sync(recipe, group)
+    given = {f"w{i}": torch.full((2000,), float(rank), requires_grad=True) for i in range(3)}
+    means = sync.average_all(given)
+    assert all(means[name] is given[name] for name in given)
+    return {mean.unique().item() for mean in means.values()}
+
+
+@pytest.mark.parametrize("recipe", ["dense", "topk(1.0)", "bf16"])
+def test_parameters_may_be_averaged_though_they_require_gradients(cluster, recipe):
+    assert cluster.run(parameters_themselves, 2, recipe) == [{0.5}] * 2
+
+
 def test_close_twice():
     sync = open_sync("topk")
     sync.close()

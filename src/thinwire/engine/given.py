@@ -1,6 +1,7 @@
 """What callers hand over as gradients: how the ranks compare it, and what is none."""
 
 import sys
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -8,7 +9,10 @@ from torch import Tensor
 
 def form_of(grad: Tensor | None) -> str:
     """All that must be the same on every rank."""
-    return "None" if grad is None else f"{tuple(grad.shape)} {grad.dtype} {grad.layout}"
+    if grad is None:
+        return "None"
+    expanded = ", expanded" if is_expanded(grad) else ""
+    return f"{tuple(grad.shape)} {grad.dtype} {grad.layout}{expanded}"
 
 
 def no_gradient(name: str, grad: Tensor | None, backend: str) -> str:
@@ -28,9 +32,26 @@ def no_gradient(name: str, grad: Tensor | None, backend: str) -> str:
             f"{name!r} is on the {grad.device.type} and the group is NCCL's: move the model to its "
             'GPU, or call init_process_group("gloo")'
         )
+    if is_expanded(grad):
+        return (
+            f"{name!r} was expanded, so that elements share memory and no update fits into it: "
+            "pass grad.contiguous()"
+        )
     if not grad.is_floating_point():
         return f"{name!r} is {grad.dtype}; gradients must be floating point"
     return ""
+
+
+def is_expanded(tensor: Tensor) -> bool:
+    """Whether one element in memory stands for several, as in some that autograd.grad() gives."""
+    if tensor.layout is not torch.strided or tensor.is_contiguous():
+        return False
+    return any(not step and n > 1 for step, n in zip(tensor.stride(), tensor.shape, strict=True))
+
+
+def without_graph(grads: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same memory. Autograd would not let a leaf that requires gradients be written to."""
+    return {n: g.detach() if getattr(g, "requires_grad", False) else g for n, g in grads.items()}
 
 
 def is_dtensor(tensor: Tensor) -> bool:

@@ -19,6 +19,7 @@ from thinwire.engine.awaited import Awaited
 from thinwire.engine.backward import BackwardPass
 from thinwire.engine.checkpoint import Reader, Restored, accepted_by_all, restore
 from thinwire.engine.finite import NonFinite
+from thinwire.engine.given import without_graph
 from thinwire.engine.headroom import Headroom
 from thinwire.engine.roster import Roster
 from thinwire.engine.saved import STATE_VERSION, Saved, pack, seal, unpack
@@ -144,7 +145,7 @@ class Synchronizer:
         if self.closed:
             raise ClosedError("this Synchronizer was closed: make a new Synchronizer to go on")
         step = BackwardPass(self, at_once=True)
-        step.add(grads)
+        step.add(without_graph(grads))
         updates = dict(grads) | step.finish()
         self.awaited.came(grads)
         if self.audit.is_due():
