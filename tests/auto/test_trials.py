@@ -235,6 +235,28 @@ def flushed_when_loaded_as_dense(group, rank, size):
     return *first, type(loaded.roster.units[("w",)].pipeline.feedback).__name__
 
 
+def loaded_as_dense_in_nodes(group, rank, size):
+    """As above under DDP, where the first rank of a node alone has saved what waits."""
+    ddp = DDP(torch.nn.Linear(40, 50), process_group=group)
+    handle = tw.compress(ddp, small_auto("topk"), node_size=2, timeout=TIMEOUT)
+
+    def step():
+        ddp.zero_grad()
+        ddp(torch.ones(3, 40) + rank).square().mean().backward()
+
+    handle.synchronizer.choosers.load(dict.fromkeys(("weight", "bias"), "topk"))
+    step()
+    state = {k: v for k, v in handle.state_dict().items() if k != SEAL} | {"choice": {}}
+    waits = ["feedback/residual" in own for own in state["tensors"].values()]
+    handle.load_state_dict(seal(state))
+    pipelines = []
+    for _ in range(3):
+        step()
+        pipelines.append({unit.pipeline for unit in handle.synchronizer.roster.units.values()})
+    handle.close()
+    return any(waits), pipelines
+
+
 def under_ddp(group, rank, size, folder):
     """Real backward passes, long enough for a decision."""
     os.environ["XDG_CACHE_HOME"] = f"{folder}/{rank}"
@@ -353,6 +375,14 @@ def test_a_checkpoint_holds_the_choice(cluster):
 
 def test_what_waits_is_sent_before_a_unit_is_dense(cluster):
     assert cluster.run(flushed_when_loaded_as_dense, 2) == [(True, True, "NoFeedback")] * 2
+
+
+def test_in_nodes_all_send_what_their_first_rank_has_loaded(cluster):
+    answers = cluster.run(loaded_as_dense_in_nodes, 4)
+    assert [waits for waits, _ in answers] == [True, False] * 2
+    for _, pipelines in answers:
+        assert pipelines[0] == {FLUSH}
+        assert pipelines == answers[0][1]
 
 
 def test_under_ddp(cluster, tmp_path):

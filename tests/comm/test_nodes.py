@@ -6,6 +6,7 @@ import torch.distributed as dist
 
 import thinwire as tw
 from support.contracts.ranks import TIMEOUT
+from thinwire.comm import node_size_of
 
 MOMENTUM = ("dgc", "dragonn")  # what they conserve is not the gradient
 CONSERVING = [n for n in tw.recipes() if tw.recipe(n).conserves and n not in MOMENTUM]
@@ -56,6 +57,12 @@ def test_half_precision_sums_inside_the_node_in_float32(cluster):
 def test_a_node_size_that_does_not_divide_is_refused_everywhere(cluster):
     for raised in cluster.run(steps, 4, "topk", 3, torch.float32, expect=tw.RecipeError):
         assert "node_size=3 must divide the 4 ranks" in raised.text
+
+
+@pytest.mark.parametrize("node_size", [0, -2, 2.0, "all"])
+def test_what_is_no_number_of_ranks(node_size):
+    with pytest.raises(tw.RecipeError, match="must be a number of ranks"):
+        node_size_of(node_size)
 
 
 def disagree(group, rank, size):

@@ -304,6 +304,20 @@ def test_refuses_what_is_no_gradient(dtype):
         open_sync(tw.recipe("topk", bypass=0)).average("w", torch.ones(30, dtype=dtype))
 
 
+def parameters_themselves(group, rank, size, recipe):
+    """Several, so that the worker writes some of them, outside of the caller's no_grad()."""
+    sync = open_sync(recipe, group)
+    given = {f"w{i}": torch.full((2000,), float(rank), requires_grad=True) for i in range(3)}
+    means = sync.average_all(given)
+    assert all(means[name] is given[name] for name in given)
+    return {mean.unique().item() for mean in means.values()}
+
+
+@pytest.mark.parametrize("recipe", ["dense", "topk(1.0)", "bf16"])
+def test_parameters_may_be_averaged_though_they_require_gradients(cluster, recipe):
+    assert cluster.run(parameters_themselves, 2, recipe) == [{0.5}] * 2
+
+
 def test_close_twice():
     sync = open_sync("topk")
     sync.close()
@@ -416,6 +430,40 @@ def test_several_may_share_a_communicator(cluster):
 def test_a_shared_communicator_brings_its_own_group_and_timeout():
     with pytest.raises(tw.RecipeError, match="comm= brings its own"):
         tw.Synchronizer("dense", comm=GroupCommunicator(), timeout=timedelta(seconds=3))
+
+
+def test_stats_go_on_after_a_load():
+    sync = tw.Synchronizer(RECIPE)
+    rows = torch.sparse_coo_tensor([[1, 3]], torch.ones(2, 5), (9, 5), check_invariants=True)
+    for step in range(4):
+        sync.average_all({"w": torch.arange(40.0), "e": rows})
+        if step == 1:
+            sync.load_state_dict(sync.state_dict())
+    stats = sync.stats()
+    assert stats["total"]["steps"] == 4
+    assert [stats["tensors"][name]["steps"] for name in "we"] == [4, 4]
+    assert [stats["tensors"][name]["k"] for name in "we"] == [10, 10]
+
+
+@pytest.mark.parametrize("feedback", ["residual", "momentum"])
+@pytest.mark.parametrize("unit", ["tensor", "model"])
+def test_what_waits_of_a_tensor_that_sits_steps_out_follows_the_loss_scale(feedback, unit):
+    recipe = tw.recipe(f"topk(0.1) | raw | allgather | {feedback}")
+    sync = tw.Synchronizer(tw.recipe(recipe, unit=unit, bypass=0))
+    sync.follow_scale(4.0)
+    sync.average_all({"a": torch.arange(40.0), "b": torch.arange(40.0)})
+    sync.average_all({"a": torch.arange(40.0)})
+    saved = sync.state_dict()
+    waits = {name: pieces(saved, name).clone() for name in "ab"}
+    assert all(map(torch.any, waits.values()))
+    sync.follow_scale(8.0)
+    for name, before in waits.items():
+        assert torch.equal(pieces(sync.state_dict(), name), 2 * before)
+        assert torch.equal(pieces(saved, name), before)  # whoever has it keeps it as it was
+    sync.load_state_dict(saved)
+    sync.follow_scale(1.0)  # before the first step that makes units of them
+    for name, before in waits.items():
+        assert torch.equal(pieces(sync.state_dict(), name), before / 4)
 
 
 def breaks_off(group, rank, size):

@@ -289,6 +289,28 @@ def test_join_with_uneven_inputs_loses_nothing(cluster):
     assert cluster.run(uneven_inputs, 3) == [2, 4, 6]
 
 
+def bad_gradient_while_joined(group, rank, size):
+    """Rank 1 has run out of data when rank 0 has NaN; the next epoch knows nothing of it."""
+    model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64)))
+    ddp = DDP(model, process_group=group)
+    handle = tw.compress(ddp, RECIPE)
+    with Join([ddp]):
+        for step in range(1 if rank else 3):
+            ddp.zero_grad()
+            poison = torch.nan if step == 2 else 1.0
+            told = pytest.raises(tw.NonFiniteError) if step == 2 else nullcontext()
+            with told:
+                (ddp(batch(rank, step)).square().mean() * poison).backward()
+    with Join([ddp]):
+        ddp.zero_grad()
+        ddp(batch(rank, 3)).square().mean().backward()
+    handle.close()
+
+
+def test_a_bad_gradient_while_a_rank_has_joined_is_not_told_in_a_later_step(cluster):
+    cluster.run(bad_gradient_while_joined, 2)
+
+
 def overflow(group, rank, size, unit, device):
     model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64), nn.Linear(64, 8)), device)
     ddp = DDP(model, process_group=group, bucket_cap_mb=0.001)
@@ -367,6 +389,33 @@ def poisoned(group, rank, size, value, device):
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_bad_gradient_raises_on_every_rank(cluster, value, device):
     cluster.run(poisoned, 2, value, device)
+
+
+def without_copies(group, rank, size):
+    """NaN in a step that cannot be taken back: all is refused until a state is loaded."""
+    model, _ = twins(lambda: nn.Sequential(nn.Linear(20, 64)))
+    ddp = DDP(model, process_group=group)
+    handle = tw.compress(ddp, tw.recipe("topk", density=0.05, bypass=0), undo=False)
+    for step in range(3):  # DDP's buckets are what they will be
+        ddp(batch(rank, step)).square().mean().backward()
+    saved, x = handle.state_dict(), batch(rank, 3)
+    x[0, 0] = float("nan") if rank == 1 else 0.0
+    with pytest.raises(tw.NonFiniteError):
+        ddp(x).square().mean().backward()
+    for _ in range(2):
+        ddp.zero_grad()
+        with pytest.raises(tw.RecipeError, match="load the last checkpoint"):
+            ddp(batch(rank, 4)).square().mean().backward()
+        with pytest.raises(tw.RecipeError, match="load the last checkpoint"):
+            handle.state_dict()
+    handle.load_state_dict(saved)
+    ddp.zero_grad()
+    ddp(batch(rank, 4)).square().mean().backward()
+    assert model[0].weight.grad.isfinite().all()
+
+
+def test_without_copies_a_step_that_broke_off_is_told_in_the_next(cluster):
+    cluster.run(without_copies, 2)
 
 
 def resumed(group, rank, size, device):

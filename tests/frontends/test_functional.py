@@ -92,6 +92,15 @@ def test_alone():
     assert torch.equal(tw.sparse_all_reduce(dense_of(0), "topk(1.0)"), dense_of(0))
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int64])
+def test_what_float32_would_not_hold_is_refused(dtype):
+    """The imaginary part would be lost, and so would be the last digits of large integers."""
+    x = torch.arange(6).to(dtype)
+    for form in (x, x.to_sparse(), Sparse(torch.arange(6), x, 6)):
+        with pytest.raises(tw.RecipeError, match=f"floating point numbers, not {dtype}"):
+            tw.sparse_all_reduce(form, "dense")
+
+
 def only_some_come(group, rank, size, recipe):
     """The last rank makes its synchroniser and then does not show up."""
     sync = tw.Synchronizer(recipe, group, timeout=timedelta(seconds=2))

@@ -175,6 +175,24 @@ def refused(group, rank, size):
     return True
 
 
+def momentum_that_is_scheduled(group, rank, size, kind, recipe):
+    """It is in the recipe, which no scheduler reaches: told, not left without effect."""
+    model = build(group)
+    optimizer = tw.optim(made(kind, model.parameters()), model, recipe)
+    cycles = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9, base_momentum=0.8)
+    before = weights(model)
+    with pytest.raises(tw.RecipeError, match=r"is set to .* now.*cycle_momentum=False"):
+        train(model, optimizer, rank, range(1), cycles)
+    unchanged = torch.equal(weights(model), before)
+    for own in optimizer.param_groups:
+        own.update({"betas": (0.9, 0.95)} if "betas" in own else {"momentum": 0.9})
+    rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9, cycle_momentum=False)
+    train(model, optimizer, rank, range(2), rates)
+    same = identical(model, group, size)
+    optimizer.handle.close()
+    return unchanged and same
+
+
 def in_nodes(group, rank, size):
     """Leaders make one step of the node's sum; the mean is over the nodes."""
     model, plain = build(group), build(group)
@@ -276,6 +294,13 @@ def test_dense_tensors_by_name(cluster):
 
 def test_what_cannot_take_part_is_refused(cluster):
     assert all(cluster.run(refused, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "recipe"), [("sgd", RECIPE), ("adam", RECIPE), ("adam", "signsgd")]
+)
+def test_a_momentum_that_is_scheduled_is_told(cluster, kind, recipe):
+    assert all(cluster.run(momentum_that_is_scheduled, 2, kind, recipe))
 
 
 def test_in_nodes_a_nodes_step_is_one(cluster):

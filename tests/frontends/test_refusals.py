@@ -63,6 +63,11 @@ def odd_gradients(group, rank, size):
         sharded = DTensor.from_local(torch.ones(3), mesh, [placement])
         with pytest.raises(tw.RecipeError, match=r"'w' is a DTensor.*to_local\(\)"):
             sync.average("w", sharded)
+    expanded = torch.ones(1).expand(3)
+    with pytest.raises(tw.RecipeError, match=r"'w' was expanded.*contiguous\(\)"):
+        sync.average("w", expanded)
+    with pytest.raises(tw.DisagreementError, match=r"w: .*, expanded, step 0"):
+        sync.average("w", expanded if rank else torch.ones(3))
     return sync.average("w", torch.full((3,), float(rank))).tolist()  # nothing is out of step
 
 

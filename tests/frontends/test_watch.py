@@ -2,6 +2,8 @@
 
 import json
 import warnings
+from contextlib import nullcontext
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,36 @@ def test_every_second_step_is_a_sample_and_warnings_come_once(cluster: Cluster) 
         assert last.seconds > 0 and last.sent < last.dense_sent
         kinds = [text.partition(":")[0] for text in answer["warnings"]]
         assert len(kinds) == len(set(kinds))
+
+
+class Broken:
+    """A writer whose disk is full."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        raise OSError("no space left")
+
+
+def looked_at_by_who_fails(group: Any, rank: int, size: int) -> list[float]:
+    """One rank's writer fails: that is told there, and the step is what it is on the others."""
+    model = torch.nn.Linear(60, 50)
+    ddp = DistributedDataParallel(model, process_group=group)
+    handle = tw.compress(ddp, "topk(0.01)")
+    sums = []
+    with handle.watch(every=2, tensorboard=Broken() if rank == 0 else None, show=False):
+        for step in range(4):
+            ddp.zero_grad()
+            fails = rank == 0 and step % 2
+            with pytest.raises(OSError, match="no space left") if fails else nullcontext():
+                ddp(torch.full((3, 60), rank + 1.0)).square().sum().backward()
+            assert model.weight.grad is not None
+            sums.append(float(model.weight.grad.sum()))
+    handle.close()
+    return sums
+
+
+def test_a_writer_that_fails_takes_nothing_from_the_step(cluster: Cluster) -> None:
+    ours, theirs = cluster.run(looked_at_by_who_fails, 2)
+    assert ours == theirs and all(map(isfinite, ours))
 
 
 def sample(**changed: Any) -> Sample:

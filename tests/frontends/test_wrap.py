@@ -128,6 +128,25 @@ def overflowing(group, rank, size):
     return scales, bool(weights(model).isfinite().all())
 
 
+def thawed(group, rank, size):
+    """A layer that is trained later: told, not stepped by each rank's own gradient."""
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    handle = tw.wrap(optimizer, model, SPARSE)
+    train(model, optimizer, rank, range(2))
+    model[0].requires_grad_(True)
+    before = weights(model)
+    with pytest.raises(tw.RecipeError, match=r"'0\.weight' was frozen when wrap\(\) was called"):
+        train(model, optimizer, rank, range(2, 3))
+    unchanged = torch.equal(weights(model), before)
+    handle.close()
+    again = tw.wrap(optimizer, model, SPARSE)
+    train(model, optimizer, rank, range(3, 5))
+    again.close()
+    return unchanged, weights(model)
+
+
 def a_closure(group, rank, size):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -191,6 +210,11 @@ def test_resume_is_bit_for_bit(cluster):
 
 def test_an_overflow_is_left_out_on_all_ranks(cluster):
     assert cluster.run(overflowing, 2) == [([4.0, 2.0, 2.0], True)] * 2
+
+
+def test_a_layer_that_is_trained_later_is_told(cluster):
+    (unchanged, ours), (too, theirs) = cluster.run(thawed, 2)
+    assert unchanged and too and torch.equal(ours, theirs)
 
 
 def test_a_closure_is_refused(cluster):

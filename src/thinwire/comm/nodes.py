@@ -26,7 +26,7 @@ class Nodes:
         traffic: Traffic,
     ) -> None:
         rank, size = dist.get_rank(group), dist.get_world_size(group)
-        if node_size < 1 or size % node_size:
+        if size % node_size:
             raise RecipeError(
                 f"node_size={node_size} must divide the {size} ranks of the group into nodes"
             )
@@ -61,6 +61,6 @@ def node_size_of(given: int | str) -> int:
     """A node's ranks: as given, or as torchrun says (`"auto"`)."""
     if given == "auto":
         return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if isinstance(given, int):
+    if isinstance(given, int) and given > 0:
         return given
     raise RecipeError(f'node_size={given!r} must be a number of ranks or "auto"')

@@ -93,8 +93,6 @@ class BackwardPass:
             seen = [*self._seen, *self._averaged_rows.values()]
             refuse(self._sync.nonfinite, seen, self._bad, bad_ranks)
             self._sync.choosers.end_step()
-        for tell in tuple(self._sync.after_step):
-            tell()
         return self._averaged_rows
 
     def break_off(self, why: str) -> None:
@@ -117,6 +115,7 @@ class BackwardPass:
             self._sync.roster.undo()
 
     def _add(self, grads: Mapping[str, Tensor]) -> None:
+        self._sync.roster.refuse_torn()
         self._sync.comm.refuse_if_given_up()
         if self._at_once:
             if not self._agreed(grads):

@@ -18,7 +18,8 @@ def form_of(grad: object) -> str:
     """All that must be the same on every rank."""
     if not isinstance(grad, Tensor):
         return type(grad).__name__
-    return f"{tuple(grad.shape)} {grad.dtype} {grad.layout}"
+    expanded = ", expanded" if is_expanded(grad) else ""
+    return f"{tuple(grad.shape)} {grad.dtype} {grad.layout}{expanded}"
 
 
 def no_gradient(name: str, grad: object, backend: str) -> str:
@@ -43,9 +44,26 @@ def no_gradient(name: str, grad: object, backend: str) -> str:
             f"{name!r} is on the {grad.device.type} and the group is NCCL's: move the model to its "
             'GPU, or call init_process_group("gloo")'
         )
+    if is_expanded(grad):
+        return (
+            f"{name!r} was expanded, so that elements share memory and no update fits into it: "
+            "pass grad.contiguous()"
+        )
     if not grad.is_floating_point():
         return f"{name!r} is {grad.dtype}; gradients must be floating point"
     return ""
+
+
+def is_expanded(tensor: Tensor) -> bool:
+    """Whether one element in memory stands for several, as in some that autograd.grad() gives."""
+    if tensor.layout is not torch.strided or tensor.is_contiguous():
+        return False
+    return any(not step and n > 1 for step, n in zip(tensor.stride(), tensor.shape, strict=True))
+
+
+def without_graph(grads: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same memory. Autograd would not let a leaf that requires gradients be written to."""
+    return {n: g.detach() if getattr(g, "requires_grad", False) else g for n, g in grads.items()}
 
 
 def is_dtensor(tensor: Tensor) -> bool:

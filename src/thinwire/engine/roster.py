@@ -1,6 +1,6 @@
 """The units of a synchroniser: assembled from gradients, dissolved when tensors are regrouped."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from thinwire.auto import dense_pipeline
 from thinwire.auto.by_step import Choosers
+from thinwire.comm import GroupCommunicator
 from thinwire.engine.checkpoint import Forms, saved_form
 from thinwire.engine.given import as_real
 from thinwire.errors import StateError
@@ -15,11 +16,11 @@ from thinwire.feedback import NoFeedback
 from thinwire.kernels.max_abs import max_abs
 from thinwire.pipeline import Pipeline
 from thinwire.types import TensorSpec
+from thinwire.units.grouping import grouped
 from thinwire.units.rows import RowUnit
+from thinwire.units.scale import rescale, rescaled
 from thinwire.units.stats import Cost, total_cost
 from thinwire.units.unit import SavedState, Unit
-
-BUCKET_BYTES = 25 * 2**20  # DDP's own bucket size
 
 
 class Before(NamedTuple):
@@ -63,7 +64,6 @@ class Roster:
 
     def begin(self) -> None:
         """A step begins, which `undo` can take back."""
-        self._refuse_torn()
         steps = {name: unit.step for name, unit in self.rows.items()}
         self._before = Before(
             dict(self.units), dict(self.rows), steps, dict(self._saved), dict(self._came_from),
@@ -82,7 +82,7 @@ class Roster:
         self.forms = before.forms
         for name, step in before.row_steps.items():
             self.rows[name].step = step
-        self._torn = bool(touched) and not self._remembers
+        self._torn |= bool(touched) and not self._remembers
         for unit in touched if self._remembers else ():
             unit.undo()
 
@@ -90,9 +90,10 @@ class Roster:
         """The same of a step that is over, unless it was undone."""
         if self._before is not None:
             self.undo()
-            self._refuse_torn()
+            self.refuse_torn()
 
-    def _refuse_torn(self) -> None:
+    def refuse_torn(self) -> None:
+        """Raise, if a step broke off that could not be taken back."""
         if self._torn:
             raise StateError(
                 "a step broke off in the middle, and with undo=False there was no copy of what "
@@ -123,11 +124,11 @@ class Roster:
         small = {n: g for n, g in grads.items() if g.numel() <= grouping.bypass}
         large = {n: g for n, g in grads.items() if n not in small}
         units = []
-        for group in _grouped(large, grouping.unit, whole):
+        for group in grouped(large, grouping.unit, whole):
             unit = self._unit(group)
             self.choosers.assign(unit)
             units.append((unit, list(group.values())))
-        for group in _grouped(small, "model"):
+        for group in grouped(small, "model"):
             unit = self._unit(group, past)
             self.choosers.assign(unit, past)
             units.append((unit, list(group.values())))
@@ -137,7 +138,7 @@ class Roster:
         self, grads: Mapping[str, Tensor], grouping: Pipeline, past: Pipeline, whole: bool
     ) -> list[tuple[Unit, list[Tensor]]]:
         units = []
-        for group in _grouped(grads, "model" if grouping.unit == "model" else "bucket", whole):
+        for group in grouped(grads, "model" if grouping.unit == "model" else "bucket", whole):
             small = {name for name, grad in group.items() if grad.numel() <= grouping.bypass}
             pipeline = past if len(small) == len(group) else None
             joint = self._unit(group, pipeline, small)
@@ -179,17 +180,14 @@ class Roster:
     def scale_state(self, factor: float) -> None:
         """Follow a change of the loss scale: what waits is in the old scale's units."""
         for unit in self.units.values():
-            unit.pipeline.feedback.rescale(unit.state["feedback"], factor)
-            for value in unit.state["sparsifier"].values():
-                if value.is_floating_point():
-                    value.mul_(factor)
+            rescale(unit.state, unit.pipeline.feedback, factor)
+        for name, saved in self._saved.items():
+            recipe = self._came_from.get(name) or self.pipeline.of_tensor(name)
+            self._saved[name] = rescaled(saved, recipe.feedback, factor)
 
     def stats(self) -> dict[str, Any]:
         """Costs so far: `total`, and `tensors` by name."""
-        costs = dict(self._past)
-        for unit in self.units.values():
-            costs |= dict(self._costs(unit))
-        costs |= {name: unit.cost() for name, unit in self.rows.items()}
+        costs = self._costs_so_far()
         tensors = {name: cost.row() for name, cost in costs.items()}
         for unit in self.units.values():
             if "xi" in unit.state["collective"]:
@@ -201,7 +199,7 @@ class Roster:
 
     def dissolved(self) -> dict[str, SavedState]:
         """The state of every tensor; the units stay as they are."""
-        self._refuse_torn()
+        self.refuse_torn()
         tensors = {name: dict(saved) for name, saved in self._saved.items()}
         for unit in self.units.values():
             tensors |= unit.dissolve()
@@ -212,13 +210,18 @@ class Roster:
     def restart(self, saved: dict[str, SavedState], forms: Forms) -> None:
         """Forget all units, and assemble the next ones from these states."""
         self._torn = False
-        self.forms = self.forms | forms
+        self.forms, self._past = self.forms | forms, self._costs_so_far()
         self.units.clear()
         self.rows.clear()
         self._unit_of.clear()
-        self._saved = saved
-        self._came_from = {}
+        self._saved, self._came_from = saved, {}
         self._waits = {name for name, state in saved.items() if "feedback/residual" in state}
+
+    def share_waits(self, comm: GroupCommunicator) -> None:
+        """What was loaded by the first rank of a node alone waits for all: they choose alike."""
+        votes = comm.all_gather_meta([int(name in self._waits) for name in self._saved])
+        columns = zip(self._saved, zip(*votes, strict=True), strict=True)
+        self._waits = {name for name, waits in columns if any(waits)}
 
     def _unit(
         self,
@@ -266,7 +269,7 @@ class Roster:
         self._saved |= unit.dissolve()
         for name in unit.names:
             del self._unit_of[name]
-        self._past |= dict(self._costs(unit))
+        self._past |= self._with_past(unit.costs())
         self._came_from |= dict.fromkeys(unit.names, unit.pipeline)
         names = set(unit.names)
         keeps = not isinstance(unit.pipeline.feedback, NoFeedback)
@@ -285,10 +288,16 @@ class Roster:
         nothing = pipeline.feedback.init(spec)
         return {f"feedback/{key}": value for key, value in nothing.items()} | saved
 
-    def _costs(self, unit: Unit) -> Iterator[tuple[str, Cost]]:
-        """What its tensors cost, in this unit and in those before it."""
-        for name, cost in unit.costs().items():
-            yield name, self._past.get(name, Cost()) + cost
+    def _costs_so_far(self) -> dict[str, Cost]:
+        """Of all tensors, in all their units."""
+        costs = dict(self._past)
+        for unit in self.units.values():
+            costs |= self._with_past(unit.costs())
+        return costs | self._with_past({name: unit.cost() for name, unit in self.rows.items()})
+
+    def _with_past(self, costs: Mapping[str, Cost]) -> dict[str, Cost]:
+        """What tensors cost in a unit and in those before it."""
+        return {name: self._past.get(name, Cost()) + cost for name, cost in costs.items()}
 
 
 def _kept(saved: SavedState) -> SavedState:
@@ -300,21 +309,3 @@ def _largest(kept: Mapping[str, Tensor]) -> float:
     """Of what adds up to what is sent; squares do not."""
     sums = (value for key, value in kept.items() if not key.endswith("_square"))
     return sum(float(max_abs(value)) for value in sums if value.numel())
-
-
-def _grouped(
-    grads: Mapping[str, Tensor], unit: str, whole: bool = False
-) -> list[dict[str, Tensor]]:
-    """Tensors that share a unit, in order; a unit has one dtype and one device."""
-    kinds: dict[tuple[torch.dtype, torch.device], list[dict[str, Tensor]]] = {}
-    filled: dict[tuple[torch.dtype, torch.device], int] = {}
-    for name, grad in grads.items():
-        kind = (grad.dtype, grad.device)
-        groups = kinds.setdefault(kind, [])
-        full = filled.get(kind, 0) + grad.nbytes > BUCKET_BYTES
-        if not groups or unit == "tensor" or (unit == "bucket" and full and not whole):
-            groups.append({})
-            filled[kind] = 0
-        groups[-1][name] = grad
-        filled[kind] += grad.nbytes
-    return [group for groups in kinds.values() for group in groups]

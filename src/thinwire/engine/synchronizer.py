@@ -19,7 +19,7 @@ from thinwire.engine.awaited import Awaited
 from thinwire.engine.backward import BackwardPass
 from thinwire.engine.checkpoint import Reader, Restored, accepted_by_all, restore
 from thinwire.engine.finite import NonFinite
-from thinwire.engine.given import check_named
+from thinwire.engine.given import check_named, without_graph
 from thinwire.engine.headroom import Headroom
 from thinwire.engine.roster import Roster
 from thinwire.engine.saved import STATE_VERSION, Saved, pack, seal, unpack
@@ -148,12 +148,18 @@ class Synchronizer:
             raise ClosedError("this Synchronizer was closed: make a new Synchronizer to go on")
         check_named(grads)
         step = BackwardPass(self, at_once=True)
-        step.add(grads)
+        step.add(without_graph(grads))
         updates = dict(grads) | step.finish()
         self.awaited.came(grads)
         if self.audit.is_due():
             self.audit.compare("the ranks' updates", updates)
+        self.tell()
         return updates
+
+    def tell(self) -> None:
+        """Let those who watch look at the step that is over: whole, also where they fail."""
+        for look in tuple(self.after_step):
+            look()
 
     def follow_scale(self, scale: float) -> None:
         """Follow a change of the loss scale: what waits is in the old scale's units."""
@@ -237,6 +243,8 @@ class Synchronizer:
         if not self.roster.knows_all:
             self.awaited.load(restored.tensors, self.comm)
         self._go_on_from(restored)
+        if self.runner.nodes is not None:
+            self.roster.share_waits(self.comm)
 
     def _go_on_from(self, restored: Restored) -> None:
         self.scale, self.buckets = restored.scale, restored.buckets

@@ -1,7 +1,7 @@
 """The DDP front end: a hook hands buckets over, and the backward pass exchanges as it goes."""
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -88,6 +88,7 @@ class DDPHandle(Handle):
         if first or self._step is None:
             self._step = BackwardPass(self.synchronizer, may_be_unused=self._may_be_unused)
             self._buckets, self._added = [], []
+            self._failure = None  # of a step that a joined rank shadowed: nobody was there to tell
         self._buckets.append(bucket)
         for grads in self._regroup.take(bucket.grads, last):
             self._step.add(grads)
@@ -96,17 +97,27 @@ class DDPHandle(Handle):
             return
         step, buckets, self.synchronizer.buckets = self._step, self._buckets, self._added
         self._step, self._buckets, self._regroup = None, [], Regroup([])
-        try:
-            rows = step.finish()
-            self._audit()
-        except Exception as error:
-            rows, self._failure = {}, error
-            for bucket in buckets:
-                values_of(bucket.buffer).fill_(torch.nan)
+        rows = self._finish(step, buckets)
         for bucket in buckets:
             # A COO gradient has a bucket of its own.
             name = next(iter(bucket.grads))
             bucket.future.set_result(rows.get(name, bucket.buffer))
+
+    def _finish(self, step: BackwardPass, buckets: Sequence[Bucket]) -> dict[str, Tensor]:
+        """What takes the place of COO gradients. Errors are raised after the backward pass."""
+        try:
+            rows = step.finish()
+            self._audit()
+        except Exception as error:
+            self._failure = error
+            for bucket in buckets:
+                values_of(bucket.buffer).fill_(torch.nan)
+            return {}
+        try:
+            self.synchronizer.tell()
+        except Exception as error:
+            self._failure = error
+        return rows
 
     def _audit(self) -> None:
         """Compare the parameters, as the last step left them; nothing changes them now."""

@@ -221,6 +221,7 @@ class FSDPHandle(Handle):
             self.synchronizer.audit.compare("the replicas' parameters", _local(trained(model)))
         for copy in step.later:
             copy.put()
+        self.synchronizer.tell()
 
 
 def _local(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:

@@ -38,6 +38,9 @@ def sparse_all_reduce(
     pipeline = cookbook.recipe(recipe)
     if isinstance(pipeline, ByName):
         raise RecipeError("sparse_all_reduce() has no parameter's name: pass one recipe")
+    kind = x.values.dtype if isinstance(x, Sparse) else x.dtype
+    if not kind.is_floating_point:
+        raise RecipeError(f"sparse_all_reduce() adds up floating point numbers, not {kind}")
     comm = _communicator(group)
     comm.agree("the call", f"{pipeline!r}, {seed=}, {step=}, {_form(x)}")
     ctx = StepContext("sparse_all_reduce", step, seed, comm)

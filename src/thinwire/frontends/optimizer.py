@@ -7,7 +7,7 @@ Adam (`feedback/adam.py`), and takes what is left of the step afterwards.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from glob import escape
@@ -47,6 +47,9 @@ class Optimizer(TakesPart, torch.optim.Optimizer):
     ) -> None:
         super().__init__(given.param_groups, given.defaults)
         self.given, self.handle, self._taken = given, handle, taken
+        self._moved = [
+            {taken[p] for p in group["params"] if p in taken} for group in given.param_groups
+        ]  # of each group, what came before the exchange
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Go on from what the backward pass left in the gradients."""
@@ -54,6 +57,8 @@ class Optimizer(TakesPart, torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        for group, moved in zip(self.param_groups, self._moved, strict=True):
+            _refuse_other_moments(group, moved)
         by_way: dict[Way, list[Tensor]] = {way: [] for way in Way}
         for group in self.param_groups:
             ready = [p for p in group["params"] if p.grad is not None]
@@ -144,6 +149,23 @@ class Way(Enum):
     GIVEN = "as ever: its gradient is the mean"
     CORRECTED = "by the given optimiser without its momentum, which comes before the selection"
     OWN = "here: its gradient is the step"
+
+
+def _refuse_other_moments(group: Mapping[str, Any], moved: Iterable[Feedback]) -> None:
+    """What moved before the exchange stays as it was there, whatever a scheduler says here."""
+    for feedback in moved:
+        if isinstance(feedback, Adam):
+            taken: object = feedback.beta1, feedback.beta2, feedback.eps
+            now: object = *group["betas"], group["eps"]
+        else:
+            taken = cast(Momentum, feedback).factor
+            now = group["betas"][0] if "betas" in group else group["momentum"]
+        if now != taken:
+            raise RecipeError(
+                f"the momentum was {taken} when optim() took it over, and is set to {now} now, "
+                "where it has no effect: keep it as it is (cycle_momentum=False in a scheduler "
+                "that has it)"
+            )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
 from thinwire.frontends.compress import unwrapped
-from thinwire.frontends.handle import Handle, check_order, checked, default_policy, trained
+from thinwire.frontends.handle import Handle, check_order, checked, default_policy, plain, trained
 from thinwire.frontends.torch_private import runs_before_steps
 from thinwire.pipeline import Pipeline
 
@@ -86,6 +86,7 @@ class WrapHandle(Handle):
     ) -> None:
         # As DDP has them, for which they come in the order of the backward pass.
         self._parameters = dict(reversed(trained(model).items()))
+        self._frozen = {n: p for n, p in model.named_parameters() if not p.requires_grad}
         super().__init__(synchronizer, self._parameters, grad_scaler)
         self._averaged = False
         with torch.no_grad():
@@ -96,6 +97,7 @@ class WrapHandle(Handle):
 
     def average(self) -> None:
         """Average the gradients now; the next `step()` takes them as they are then."""
+        self._refuse_unfrozen()
         self._follow_scale()
         grads = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
         averaged = self.synchronizer.average_all(grads)
@@ -108,6 +110,15 @@ class WrapHandle(Handle):
         self._before.remove()
         self._after.remove()
         super().close()
+
+    def _refuse_unfrozen(self) -> None:
+        """Each rank would step by its own gradient, and the replicas would come apart."""
+        thawed = [n for n, p in self._frozen.items() if p.requires_grad and p.grad is not None]
+        if thawed:
+            raise RecipeError(
+                f"{plain(thawed[0])!r} was frozen when wrap() was called, and so is not averaged: "
+                "close() the handle and wrap() again"
+            )
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
