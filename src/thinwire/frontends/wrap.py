@@ -11,7 +11,14 @@ from thinwire import cookbook
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
-from thinwire.frontends.handle import Handle, check_order, checked, default_policy, trained
+from thinwire.frontends.handle import (
+    Handle,
+    check_order,
+    checked,
+    default_policy,
+    trained,
+    with_hooks,
+)
 from thinwire.pipeline import Pipeline
 
 
@@ -44,7 +51,9 @@ def wrap(
     before `unscale_`: a scaler leaves out `step()` by what it finds on its own rank. Other
     settings are those of `compress`.
     """
-    check_order(model, "wrap(optimizer, model, recipe)")
+    call = "wrap(optimizer, model, recipe)"
+    check_order(model, call)
+    optimizer = with_hooks(optimizer, call)
     pipeline = checked(cookbook.recipe(recipe), trained(model), grad_scaler)
     sync = Synchronizer(
         pipeline,

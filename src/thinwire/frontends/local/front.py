@@ -11,12 +11,14 @@ from thinwire.comm import GroupCommunicator
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
-from thinwire.frontends.handle import check_order
+from thinwire.frontends.handle import check_order, with_hooks
 from thinwire.frontends.local.fragments import fragments_of, trained_by, unwrapped
 from thinwire.frontends.local.handle import Outer
 from thinwire.frontends.local.setups import Every, OuterFactory, Setup, setup
 from thinwire.frontends.local.shared import Keep
 from thinwire.pipeline import Pipeline
+
+CALL = "outer(model, optimizer, recipe)"
 
 
 def outer(
@@ -63,7 +65,9 @@ def outer(
     them speaks for it. All ranks begin with the parameters and buffers of the first. Several
     optimisers are given in the order of their steps, of which the last is counted.
     """
-    check_order(model, "outer(model, optimizer, recipe)")
+    check_order(model, CALL)
+    given = optimizer if isinstance(optimizer, Sequence) else [optimizer]
+    optimizers = [with_hooks(one, CALL) for one in given]
     chosen = setup(
         recipe,
         every=every,
@@ -74,7 +78,6 @@ def outer(
         hold=hold,
         own=_own_way(own, node_size),
     )
-    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
     parameters = trained_by(model, optimizers)
     parts = fragments_of(parameters, chosen.fragments)
     for name in parameters:
