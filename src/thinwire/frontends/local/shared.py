@@ -137,14 +137,14 @@ class SharedCopy:
         blend: float | None,
         own: float = 0.0,
     ) -> None:
-        """Bring the model to the copy; `sent` is where it was, if it made steps since."""
+        """Bring the model to the copy; `sent` is where it was, if it may have made steps since."""
         for name in names:
             self.own[name] = own
             p, new = self._local[name], self._as_local(name)
             if blend is not None:
                 p.lerp_(new, 1 - blend)
             elif name in sent:
-                p.add_(new - sent[name])
+                p.sub_(sent[name]).add_(new)  # exactly the copy where it made none
             else:
                 p.copy_(new)
 
@@ -177,8 +177,11 @@ class SharedCopy:
         return copy.to(local.device, local.dtype)
 
     def _cast(self, p: nn.Parameter, dtype: torch.dtype | None) -> None:
-        """What the outer optimiser remembers of each element, to where it is used or kept."""
+        """What the outer optimiser remembers of each element, to where it is used or kept.
+
+        A single number takes no room, and may be a count of steps.
+        """
         state = self.optimizer.state[p]
         for key, value in state.items():
-            if isinstance(value, Tensor) and value.shape == p.shape:
+            if isinstance(value, Tensor) and value.dim() and value.shape == p.shape:
                 state[key] = value.to(dtype)
