@@ -129,6 +129,36 @@ def closed(group, rank, size):
     return True
 
 
+def scaled(group, rank, size):
+    """Rank 1's scaler leaves out its second step; whether ranks meet, and load what they saved."""
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    given = scaler.step
+    handle = tw.outer(model, optimizer, "dense", every=3, grad_scaler=scaler)
+    met = []
+    for step in range(4):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.full((2, 8), 1.0 + rank + step)).square().sum()).backward()
+        if (rank, step) == (1, 1):
+            model[0].weight.grad[0, 0] = torch.inf
+        scaler.step(optimizer)
+        scaler.update()
+        met.append(identical(model, group, size))
+    handle.load_state_dict(handle.state_dict())
+    handle.synchronize()
+    met.append(identical(model, group, size))
+    handle.close()
+    assert scaler.step == given
+    return met, scaler.get_scale()
+
+
+def test_a_step_that_a_scaler_leaves_out_counts_all_the_same(cluster):
+    """Else its rank would be a step behind the others for ever."""
+    met = [False, False, True, False, True]
+    assert cluster.run(scaled, 2) == [(met, 4.0), (met, 2.0)]
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_what_was_closed_says_so(cluster, size):
     assert all(cluster.run(closed, size))

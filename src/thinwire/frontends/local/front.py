@@ -40,6 +40,7 @@ def outer(
     keep_dtype: torch.dtype | None = None,
     keep_on: torch.device | str | None = None,
     timeout: timedelta | None = None,
+    grad_scaler: "torch.amp.GradScaler | None" = None,
 ) -> Outer:
     """Let every rank make local steps, and exchange how far they went every so many of them.
 
@@ -63,7 +64,8 @@ def outer(
     The model is not wrapped, or in DDP inside of each node: then `group` has the ranks between
     nodes that this one exchanges with, or `node_size` ranks of one group share a node, and one of
     them speaks for it. All ranks begin with the parameters and buffers of the first. Several
-    optimisers are given in the order of their steps, of which the last is counted.
+    optimisers are given in the order of their steps, of which the last is counted. A `GradScaler`
+    leaves out steps of one rank alone: as `grad_scaler` it lets them count.
     """
     check_order(model, CALL)
     given = optimizer if isinstance(optimizer, Sequence) else [optimizer]
@@ -89,7 +91,7 @@ def outer(
         chosen.recipe, group, seed, nonfinite=nonfinite, node_size=node_size, timeout=timeout
     )
     _begin_alike(unwrapped(model), chosen, sync.comm)
-    return Outer(parameters, optimizers[-1], chosen, parts, sync, keep)
+    return Outer(parameters, optimizers[-1], chosen, parts, sync, keep, grad_scaler)
 
 
 def _own_way(own: float | None, node_size: int | str) -> float | None:

@@ -63,6 +63,7 @@ class Outer:
         fragments: Sequence[tuple[str, ...]],
         synchronizer: Synchronizer,
         keep: Keep,
+        grad_scaler: "torch.amp.GradScaler | None" = None,
     ) -> None:
         self.setup, self.fragments, self.synchronizer = setup, list(fragments), synchronizer
         self.shared = SharedCopy(parameters, setup.outer, keep, self._waiting)
@@ -76,6 +77,11 @@ class Outer:
         self._under_way: list[UnderWay] = []
         self._worker = OrderedWorker()
         self._hook = optimizer.register_step_post_hook(self._after_step)
+        self._scaler = grad_scaler
+        if grad_scaler is not None:
+            self._scaler_step = grad_scaler.step
+            counting = partial(self._step_of_scaler, optimizer)
+            grad_scaler.step = counting  # type: ignore[method-assign]
 
     def synchronize(self) -> None:
         """End the round now, on all ranks: what is under way arrives, then all fragments meet.
@@ -162,6 +168,8 @@ class Outer:
         What is under way arrives, and is not applied; `synchronize` first to end with one model.
         """
         self._hook.remove()
+        if self._scaler is not None:
+            self._scaler.step = self._scaler_step  # type: ignore[method-assign]
         self._worker.close()
         self.synchronizer.close()
 
@@ -179,6 +187,20 @@ class Outer:
         if self._in_round == self._length:
             self._next_round()  # also where the exchange breaks off: the next one sends it all
         self._apply_until(self._steps, self.setup.blend, self.setup.own)
+
+    def _step_of_scaler(
+        self,
+        counted: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer,
+        *args: Any,
+        **kwargs: Any,
+    ) -> float | None:
+        """One that is left out counts: it is by this rank alone, which would then be behind."""
+        before = self._steps
+        loss = self._scaler_step(optimizer, *args, **kwargs)
+        if optimizer is counted and self._steps == before:
+            self._after_step()
+        return loss
 
     def _next_round(self) -> None:
         self._round += 1
