@@ -3,6 +3,7 @@
 Covers frontends/local/shared.py.
 """
 
+import copy
 from functools import partial
 
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 
 import thinwire as tw
 
+PLAIN = partial(torch.optim.SGD, lr=1.0)
 NESTEROV = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 KEEPING = tw.recipe("chunk-topk(0.1, 64)", bypass=20)
 
@@ -114,6 +116,32 @@ def test_what_was_under_way_is_not_lost_where_other_ranks_go_on(cluster, setting
     (first, copy), (second, _) = cluster.run(saved_under_way, 2, settings)
     for met in cluster.run(joined, 3, [first, second], settings):
         assert torch.equal(met, copy)
+
+
+def shorter_rounds(group, rank, size):
+    """How far the copy went beside what all ranks walked, by rounds that are shorter after a load.
+
+    A message is under way then, that would have arrived before its fragment was sent again.
+    """
+    model, optimizer, handle = begun(rank, 5, every=4, delay=3, outer=PLAIN)
+    start, state = flat(build().parameters()), handle.state_dict()
+    handle.close()
+    reached = copy.deepcopy(model.state_dict())
+    handle = tw.outer(model, optimizer, "dense", every=2, outer=PLAIN)
+    model.load_state_dict(reached)
+    handle.load_state_dict(state)
+    walked = start - flat(model.parameters())
+    optimizer.param_groups[0]["lr"] = 0.0
+    train(model, optimizer, rank, range(5, 9))
+    handle.synchronize()
+    dist.all_reduce(walked, group=group)
+    far = (start - walked / size - flat(model.parameters())).abs().max()
+    handle.close()
+    return float(far)
+
+
+def test_rounds_that_are_shorter_after_a_load_count_nothing_twice(cluster):
+    assert max(cluster.run(shorter_rounds, 2)) < 1e-6
 
 
 def closed(group, rank, size):

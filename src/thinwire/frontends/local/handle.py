@@ -208,6 +208,8 @@ class Outer:
 
     def _send(self, number: int, delay: int) -> None:
         """Let a fragment travel; the worker takes one after the other, alike on all ranks."""
+        if any(one.fragment == number for one in self._under_way):  # rounds were longer at the save
+            self._apply_until(None, self.setup.blend, self.setup.own)
         names = self.fragments[number]
         moved = self.shared.moved(names)
         stays = delay and self.setup.blend is None
