@@ -161,6 +161,32 @@ def too_late(group, rank, size):
 # The tests.
 
 
+def hooked(group, rank, size):
+    """By Accelerate's optimiser, whether ranks meet: it has no hooks of its own."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = Accelerator(cpu=True)
+    met = []
+    for begin in (
+        lambda model, optimizer: tw.outer(model, optimizer, "localsgd", every=2),
+        lambda model, optimizer: tw.wrap(optimizer, model, "dense"),
+    ):
+        model = torch.nn.Linear(3, 2)
+        optimizer = accelerator.prepare(torch.optim.SGD(model.parameters(), 0.1))
+        handle = begin(model, optimizer)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.full((4, 3), 1.0 + rank)).sum().backward()
+            optimizer.step()
+        parts = [torch.empty(6) for _ in range(size)]
+        torch.distributed.all_gather(parts, model.weight.detach().flatten(), group=group)
+        met.append(torch.equal(*parts) and handle.stats()["total"]["steps"] > 0)
+        handle.close()
+    return met
+
+
 @pytest.mark.parametrize(("size", "kind"), MODELS)
 def test_the_bits_are_those_of_ddp_with_accumulation_and_clipping(frameworks, size, kind):
     assert frameworks.run(accumulates_and_clips, size, kind) == [(True, True, 4)] * size
@@ -184,3 +210,7 @@ def test_nan_raises_on_every_rank(frameworks):
 
 def test_after_prepare_it_is_too_late(frameworks):
     frameworks.run(too_late, 2)
+
+
+def test_without_ddp_the_prepared_optimiser_is_hooked(frameworks):
+    assert frameworks.run(hooked, 2) == [[True, True]] * 2

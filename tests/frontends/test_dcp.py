@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 
@@ -116,3 +117,18 @@ def in_the_middle_of_a_round(group, rank, size, folder, in_background):
 @pytest.mark.parametrize("in_background", [False, True])
 def test_local_steps_go_on_in_the_middle_of_a_round(cluster, tmp_path, in_background):
     assert cluster.run(in_the_middle_of_a_round, 2, str(tmp_path), in_background) == [True, True]
+
+
+def with_peers(group, rank, size, folder):
+    """Two groups of peers, each with a model of its own, as tensor parallelism has them."""
+    peers = [dist.new_group([0, 2]), dist.new_group([1, 3])][rank % 2]
+    sync = tw.Synchronizer(RECIPE, peers, timeout=timedelta(seconds=30))
+    sync.average("w", torch.randn(500, generator=torch.Generator().manual_seed(rank)))
+    waits = residual(sync)
+    dcp.save(entry(sync), checkpoint_id=folder)
+    load(sync, folder)
+    return torch.equal(residual(sync), waits)
+
+
+def test_groups_of_peers_each_have_entries_of_their_own(cluster, tmp_path):
+    assert all(cluster.run(with_peers, 4, str(tmp_path)))

@@ -240,6 +240,23 @@ def fabric_elsewhere(group, rank, size, folder, loads):
         return mass
 
 
+def named_by_fabric(group, rank, size, strategy):
+    """What local steps call the parameters of a model that Fabric has wrapped."""
+    from lightning.fabric import Fabric
+
+    with launched(rank, size):
+        runner = Fabric(accelerator="cpu", devices=size, strategy=strategy)
+        runner.launch()
+        bare = torch.nn.Linear(3, 2)
+        model, optimizer = runner.setup(bare, torch.optim.SGD(bare.parameters(), 0.1))
+        handle = tw.outer(model, optimizer, {"weight": "topk", "*": "dense"}, every=1)
+        runner.backward(model(torch.ones(4, 3)).sum())
+        optimizer.step()
+        rounds = handle.stats()["local"]["rounds"]
+        handle.close()
+        return handle.fragments, rounds
+
+
 # The tests.
 
 
@@ -272,3 +289,8 @@ def test_fabric_tells_all_of_nan_and_goes_on_with_three_ranks(frameworks, tmp_pa
     before = frameworks.run(fabric_elsewhere, 2, str(tmp_path), False)
     after = frameworks.run(fabric_elsewhere, 3, str(tmp_path), True)
     assert sum(after) == pytest.approx(sum(before), rel=1e-5) and sum(before)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "ddp"])
+def test_local_steps_have_the_users_names_inside_of_fabric(frameworks, strategy):
+    assert frameworks.run(named_by_fabric, 1, strategy) == [([("weight", "bias")], 1)]

@@ -7,6 +7,7 @@ import pytest
 import thinwire as tw
 from thinwire.cost.network import Link, Network
 from thinwire.errors import RecipeError
+from thinwire.frontends.local.setups import setup
 from thinwire.plan.local import METHODS, LocalPlan, local_plans, local_verdict, pipelines
 from thinwire.plan.models import Model
 from thinwire.plan.steps import predictions
@@ -33,6 +34,14 @@ def test_rounds_are_as_short_as_they_may_be(exchange, work):
     assert plan.delay < hidden and plan.delay * 0.1 >= exchange
     shorter = hidden - 1
     assert shorter == 0 or share(shorter, work) < 0.95 or shorter <= math.ceil(exchange / 0.1)
+
+
+@pytest.mark.parametrize("gbps", [0.05, 0.1, 0.13, 1])
+def test_what_is_planned_is_what_outer_takes(gbps):
+    """Streaming DiLoCo's fragments divide its rounds."""
+    for plan in local_plans(MODEL, 4, network(gbps), None, 0.95):
+        setup(plan.name, every=plan.every, delay=0)
+        setup(plan.name, every=plan.every_behind, delay=plan.delay)
 
 
 def test_fewer_bytes_make_shorter_rounds():

@@ -66,14 +66,16 @@ class GroupCommunicator(Waits):
         self._lanes: Lanes | None = None  # of a backend that cannot do both
         self._meta_group: dist.ProcessGroup | None = None
         self._let_go_was_done: Callable[[], object] = lambda: None
+        self.first = 0  # of its ranks, by its number in the world: which of several such groups
         if not dist.is_initialized():
             return
+        everyone = dist.get_process_group_ranks(group)
         members = range(dist.get_world_size(group)) if members is None else members
+        self.first = everyone[members[0]]
         self.rank, self.size = members.index(dist.get_rank(group)), len(members)
         self.backend = dist.get_backend(group)
         if self.size == 1:
             return
-        everyone = dist.get_process_group_ranks(group)
         ranks = [everyone[member] for member in members]
 
         self.timeout = timeout or timeout_of(group)

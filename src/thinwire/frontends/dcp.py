@@ -31,7 +31,7 @@ PREFIX = "thinwire."
 
 def entry(handle: Handle | Outer | Synchronizer) -> dict[str, Tensor]:
     """This rank's state under a name of its own, for `dcp.save` and `dcp.async_save`."""
-    return {PREFIX + _place(handle): pack(handle.state_dict())}
+    return {_prefix(handle) + _place(handle): pack(handle.state_dict())}
 
 
 def load(
@@ -45,16 +45,17 @@ def load(
 
     As many ranks as saved read their own entry, others all of them: what waits is kept.
     """
+    prefix = _prefix(handle)
     reader = storage_reader or FileSystemReader(checkpoint_id)  # type: ignore[arg-type]
     found = reader.read_metadata().state_dict_metadata
     entries: dict[str, Tensor] = {
         name: torch.empty(entry.size, dtype=torch.uint8)
         for name, entry in found.items()
-        if name.startswith(f"{PREFIX}rank") and isinstance(entry, TensorStorageMetadata)
+        if name.startswith(f"{prefix}rank") and isinstance(entry, TensorStorageMetadata)
     }
     if not entries:
-        raise StateError(f"the checkpoint has no entry {PREFIX}rank0: save entry(handle) with it")
-    own = PREFIX + _place(handle)
+        raise StateError(f"the checkpoint has no entry {prefix}rank0: save entry(handle) with it")
+    own = prefix + _place(handle)
     as_before = own in entries and len(entries) == _synchronizer(handle).everyone.size
     if as_before:
         entries = {own: entries[own]}
@@ -72,6 +73,12 @@ def _opened(entry: Tensor) -> Saved:
 
 def _synchronizer(handle: Handle | Outer | Synchronizer) -> Synchronizer:
     return handle if isinstance(handle, Synchronizer) else handle.synchronizer
+
+
+def _prefix(handle: Handle | Outer | Synchronizer) -> str:
+    """Of several groups of peers, each with a model of its own, each has a rank 0."""
+    first = _synchronizer(handle).everyone.first
+    return f"{PREFIX}from{first}." if first else PREFIX
 
 
 def _place(handle: Handle | Outer | Synchronizer) -> str:

@@ -108,6 +108,14 @@ def check_order(model: object, call: str) -> None:
         raise TypeError(f"{call}: here {type(model).__name__} is in the model's place")
 
 
+def with_hooks(optimizer: object, call: str) -> torch.optim.Optimizer:
+    """The user's own optimiser: what Accelerate makes of it is one too, and has no hooks."""
+    inner = getattr(optimizer, "optimizer", optimizer)
+    if not isinstance(inner, torch.optim.Optimizer):
+        raise TypeError(f"{call}: here {type(optimizer).__name__} is in the optimiser's place")
+    return inner
+
+
 def trained(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters that get gradients, by the names the user gave them."""
     return {plain(n): p for n, p in module.named_parameters() if p.requires_grad}

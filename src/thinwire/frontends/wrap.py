@@ -13,7 +13,15 @@ from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
 from thinwire.frontends.compress import unwrapped
-from thinwire.frontends.handle import Handle, check_order, checked, default_policy, plain, trained
+from thinwire.frontends.handle import (
+    Handle,
+    check_order,
+    checked,
+    default_policy,
+    plain,
+    trained,
+    with_hooks,
+)
 from thinwire.frontends.torch_private import runs_before_steps
 from thinwire.pipeline import Pipeline
 
@@ -47,17 +55,10 @@ def wrap(
     before `unscale_`: a scaler leaves out `step()` by what it finds on its own rank. Other
     settings are those of `compress`.
     """
-    check_order(model, "wrap(optimizer, model, recipe)")
-    if isinstance(unwrapped(model), DistributedDataParallel):
-        raise RecipeError(
-            "DistributedDataParallel averages this model's gradients already, and wrap() would "
-            "once more: use thinwire.compress(model, recipe), or wrap() with the module inside"
-        )
-    if runs_before_steps(WrapHandle, optimizer):
-        raise RecipeError(
-            "this optimiser was wrapped before, and would average twice: go on with the handle of "
-            "the first wrap(), or close() that first"
-        )
+    call = "wrap(optimizer, model, recipe)"
+    check_order(model, call)
+    optimizer = with_hooks(optimizer, call)
+    _refuse_twice(model, optimizer)
     pipeline = checked(cookbook.recipe(recipe), trained(model), grad_scaler)
     sync = Synchronizer(
         pipeline,
@@ -72,6 +73,20 @@ def wrap(
         replay=replay,
     )
     return WrapHandle(optimizer, model, sync, grad_scaler)
+
+
+def _refuse_twice(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """What was averaged before would be averaged once more, silently."""
+    if isinstance(unwrapped(model), DistributedDataParallel):
+        raise RecipeError(
+            "DistributedDataParallel averages this model's gradients already, and wrap() would "
+            "once more: use thinwire.compress(model, recipe), or wrap() with the module inside"
+        )
+    if runs_before_steps(WrapHandle, optimizer):
+        raise RecipeError(
+            "this optimiser was wrapped before, and would average twice: go on with the handle of "
+            "the first wrap(), or close() that first"
+        )
 
 
 class WrapHandle(Handle):

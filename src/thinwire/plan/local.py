@@ -32,11 +32,13 @@ class LocalPlan:
     work: float
     sent: float  # bytes per rank and round
     utilisation: float
+    fragments: int = 1  # that meet one after the other, at equal distances in a round
 
     @property
     def every(self) -> int:
         """The shortest round whose exchange may be waited for."""
-        return shortest_round(self.exchange + self.work, self.compute, self.utilisation)
+        waits = self.exchange + self.work
+        return self._divided(shortest_round(waits, self.compute, self.utilisation))
 
     @property
     def delay(self) -> int:
@@ -47,7 +49,11 @@ class LocalPlan:
     def every_behind(self) -> int:
         """The shortest round whose exchange travels in the background."""
         waited = shortest_round(self.work, self.compute, self.utilisation)
-        return max(self.delay + 1, waited)
+        return self._divided(max(self.delay + 1, waited))
+
+    def _divided(self, steps: int) -> int:
+        """So many or a few more, as the fragments divide them."""
+        return math.ceil(steps / self.fragments) * self.fragments
 
     def row(self, model: Model, workers: int, network: Network) -> Row:
         """For a result file."""
@@ -83,7 +89,8 @@ def local_plans(
     for name, recipe in pipelines().items():
         round_end = predict(recipe, model.shapes, workers, network, costs)
         exchange, work = _parts(round_end)
-        plans.append(LocalPlan(name, model.compute, exchange, work, round_end.sent, utilisation))
+        parts, sent = SETUPS[name]().fragments, round_end.sent
+        plans.append(LocalPlan(name, model.compute, exchange, work, sent, utilisation, parts))
     return plans
 
 

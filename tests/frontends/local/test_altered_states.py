@@ -115,6 +115,7 @@ def replaced(new, state, *path):
         (without, ["outer", "param_groups"], "'param_groups' .* is missing"),
         (without, ["outer", "param_groups", 0], "0 groups of parameters.* has 1"),
         (without, ["outer", "param_groups", 0, "lr"], "group 0 .* has no lr"),
+        (without, ["outer", "param_groups", 0, "nesterov"], "group 0 .* has no nesterov"),
         (partial(replaced, "x"), ["outer", "param_groups", 0, "lr"], "lr of group 0 .* 'x'"),
         (partial(replaced, [0]), ["outer", "param_groups", 0, "params"], r"group 0 .* \[0\]"),
         (without, ["outer", "state"], "'state' .* is missing"),
@@ -171,6 +172,34 @@ def test_what_only_the_outer_optimiser_can_tell_leaves_nothing_behind_either():
     assert torch.equal(run.bits(), before)
     run.handle.load_state_dict(unpack(run.saved))
     run.handle.close()
+
+
+def matrices_first(shared):
+    """Its places are not the order in which it was given the parameters."""
+    groups = ([p for p in shared if (p.dim() > 1) == first] for first in (True, False))
+    return torch.optim.SGD([{"params": group} for group in groups], lr=0.7, momentum=0.9)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"outer": matrices_first}, {"own": 1}, {"own": 0}], ids=["groups", "1", "0"]
+)
+def test_what_was_saved_is_loaded_whatever_the_settings(settings):
+    run = Run(**settings)
+    run.handle.load_state_dict(unpack(run.saved))
+    assert torch.equal(pack(run.handle.state_dict()), run.saved)
+    run.handle.close()
+
+
+def test_options_that_a_later_torch_has_are_as_they_were_without(run):
+    """One that is set to something else here, as Nesterov's, would be lost: see above."""
+    state = unpack(run.saved)
+    for added in ("maximize", "foreach", "differentiable", "fused"):
+        del state["outer"]["param_groups"][0][added]
+    run.handle.load_state_dict(sealed(state))
+    group = run.handle.shared.optimizer.param_groups[0]
+    assert group["nesterov"]
+    assert not any(group[added] for added in ("maximize", "differentiable", "fused"))
+    run.steps(4)
 
 
 def loading_what_rank_1_cannot(group, rank, size):

@@ -45,6 +45,8 @@ def sgd(net):
         ({"recipe": "sparselocco"}, "unknown recipe 'sparselocco'"),
         ({"recipe": {"*.bias": "dense"}}, "no pattern for the parameter '0.weight'"),
         ({"outer": "nesterov"}, "functools.partial"),
+        ({"keep_dtype": torch.int8}, "keep_dtype=torch.int8 must be a floating-point dtype"),
+        ({"keep_dtype": "bfloat16"}, "keep_dtype='bfloat16' must be a floating-point dtype"),
     ],
     ids=lambda value: value.split(" ")[0] if isinstance(value, str) else "",
 )
@@ -60,6 +62,28 @@ def test_an_outer_optimiser_that_has_parameters_already():
     net = model()
     with pytest.raises(tw.RecipeError, match=r"functools\.partial"):
         tw.outer(net, sgd(net), "dense", outer=sgd(model()))
+
+
+@pytest.mark.parametrize(
+    ("outer", "says"),
+    [
+        (lambda shared: torch.optim.SGD(shared[:3], lr=0.7), "lacks 1 of the 4"),
+        (lambda shared: sgd(model()), "has 4 parameters that it was not given"),
+        (lambda shared: None, "made a NoneType"),
+    ],
+    ids=["some", "others", "nothing"],
+)
+def test_an_outer_optimiser_of_other_parameters(outer, says):
+    """It would step them, and the shared copy would stay where it is."""
+    net = model()
+    with pytest.raises(tw.RecipeError, match=says):
+        tw.outer(net, sgd(net), "dense", outer=outer)
+
+
+@pytest.mark.parametrize("optimizer", [None, "adam", [None]], ids=str)
+def test_what_is_no_optimiser(optimizer):
+    with pytest.raises(TypeError, match=r"outer\(model, optimizer, recipe\)"):
+        tw.outer(model(), optimizer, "dense")
 
 
 def test_an_optimiser_of_other_parameters():

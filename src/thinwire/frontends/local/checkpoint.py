@@ -114,7 +114,7 @@ def _check(state: Mapping[str, Any], here: Here) -> None:
 
 
 def _is_share(value: Any) -> bool:
-    return isinstance(value, float) and 0 <= value <= 1
+    return isinstance(value, int | float) and 0 <= value <= 1
 
 
 def _check_under_way(one: Any, here: Here) -> None:

@@ -36,24 +36,39 @@ def check_optimizer(saved: Mapping[str, Any], shared: SharedCopy) -> None:
         )
     for number, (group, own) in enumerate(zip(groups, own_groups, strict=True)):
         _check_group(group, own, f"group {number} of {what}")
-    names = dict(enumerate(shared.parameters))
+    names = dict(enumerate(shared.stepped))
     for place, remembered in saved["state"].items():
         if not (isinstance(place, str) and place.isdecimal() and int(place) in names):
             raise StateError(f"{what} has a parameter {place!r}, and here are {len(names)}")
         _check_remembered(remembered, names[int(place)], shared)
-    _rehearse(saved, shared)
+    loaded = _rehearse(saved, shared)
+    for number, (group, own) in enumerate(zip(groups, own_groups, strict=True)):
+        _check_missing(group, own, loaded[number], f"group {number} of {what}")
 
 
 def _check_group(group: Any, own: Mapping[str, Any], what: str) -> None:
     if not isinstance(group, Mapping):
         raise StateError(f"{what} is {type(group).__name__}; is this all of what was saved?")
-    if missing := sorted(own.keys() - group.keys()):
-        raise StateError(f"{what} has no {', '.join(missing)}")
-    if group["params"] != own["params"]:
-        raise StateError(f"{what} has the parameters {group['params']}, here are {own['params']}")
+    if group.get("params") != own["params"]:
+        there = group.get("params", "missing")
+        raise StateError(f"{what} has the parameters {there}, here are {own['params']}")
     for key, option in own.items():
-        if not _alike(group[key], option):
+        if key in group and not _alike(group[key], option):
             raise StateError(f"{key} of {what} is {group[key]!r}, and {option!r} here")
+
+
+def _check_missing(
+    group: Mapping[str, Any], own: Mapping[str, Any], loaded: Mapping[str, Any], what: str
+) -> None:
+    """Refuse a group that lacks an option, unless it is one that its torch had not.
+
+    A later one knows what such an option was until then, and fills it in; that must be what is
+    set here. None leaves it to torch.
+    """
+    lacks = own.keys() - group.keys()
+    as_here = (k for k in lacks & loaded.keys() if own[k] is None or loaded[k] == own[k])
+    if missing := sorted(lacks.difference(as_here)):
+        raise StateError(f"{what} has no {', '.join(missing)}")
 
 
 def _alike(saved: Any, own: Any) -> bool:
@@ -86,11 +101,15 @@ def _check_remembered(remembered: Any, name: str, shared: SharedCopy) -> None:
             raise StateError(f"{key!r} of {name!r} was saved as {found}, which is {list(shape)}")
 
 
-def _rehearse(saved: Mapping[str, Any], shared: SharedCopy) -> None:
-    """Let the optimiser load it, and put back what it had: each has demands of its own."""
+def _rehearse(saved: Mapping[str, Any], shared: SharedCopy) -> list[dict[str, Any]]:
+    """Let the optimiser load it, and put back what it had: each has demands of its own.
+
+    Returns the groups that it then had.
+    """
     before = dict(vars(shared.optimizer))  # a load makes new groups and states, and leaves these
     try:
         shared.load_optimizer(saved)
+        return shared.optimizer.param_groups
     except Exception as error:
         raise StateError(f"the outer optimiser refuses its state: {error!r}") from error
     finally:

@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.engine.given import is_dtensor
 from thinwire.errors import RecipeError
+from thinwire.frontends.compress import unwrapped as inside
 from thinwire.frontends.handle import plain
 
 
@@ -40,9 +41,9 @@ def trained_by(
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The user's own module, inside of DDP."""
-    ddp = getattr(model, "_orig_mod", model)  # torch.compile(DDP(...)) wraps once more
-    return ddp.module if isinstance(ddp, DistributedDataParallel) else model
+    """The user's own module, inside of DDP and of what torch.compile and Fabric put around it."""
+    ddp = inside(model)
+    return ddp.module if isinstance(ddp, DistributedDataParallel) else ddp
 
 
 def fragments_of(parameters: Mapping[str, Tensor], count: int) -> list[tuple[str, ...]]:

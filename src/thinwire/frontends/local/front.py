@@ -11,12 +11,14 @@ from thinwire.comm import GroupCommunicator
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
-from thinwire.frontends.handle import check_order
+from thinwire.frontends.handle import check_order, with_hooks
 from thinwire.frontends.local.fragments import fragments_of, trained_by, unwrapped
 from thinwire.frontends.local.handle import Outer
 from thinwire.frontends.local.setups import Every, OuterFactory, Setup, setup
 from thinwire.frontends.local.shared import Keep
 from thinwire.pipeline import Pipeline
+
+CALL = "outer(model, optimizer, recipe)"
 
 
 def outer(
@@ -38,6 +40,7 @@ def outer(
     keep_dtype: torch.dtype | None = None,
     keep_on: torch.device | str | None = None,
     timeout: timedelta | None = None,
+    grad_scaler: "torch.amp.GradScaler | None" = None,
 ) -> Outer:
     """Let every rank make local steps, and exchange how far they went every so many of them.
 
@@ -61,9 +64,12 @@ def outer(
     The model is not wrapped, or in DDP inside of each node: then `group` has the ranks between
     nodes that this one exchanges with, or `node_size` ranks of one group share a node, and one of
     them speaks for it. All ranks begin with the parameters and buffers of the first. Several
-    optimisers are given in the order of their steps, of which the last is counted.
+    optimisers are given in the order of their steps, of which the last is counted. A `GradScaler`
+    leaves out steps of one rank alone: as `grad_scaler` it lets them count.
     """
-    check_order(model, "outer(model, optimizer, recipe)")
+    check_order(model, CALL)
+    given = optimizer if isinstance(optimizer, Sequence) else [optimizer]
+    optimizers = [with_hooks(one, CALL) for one in given]
     chosen = setup(
         recipe,
         every=every,
@@ -74,7 +80,6 @@ def outer(
         hold=hold,
         own=_own_way(own, node_size),
     )
-    optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
     parameters = trained_by(model, optimizers)
     parts = fragments_of(parameters, chosen.fragments)
     for name in parameters:
@@ -86,7 +91,7 @@ def outer(
         chosen.recipe, group, seed, nonfinite=nonfinite, node_size=node_size, timeout=timeout
     )
     _begin_alike(unwrapped(model), chosen, sync.comm)
-    return Outer(parameters, optimizers[-1], chosen, parts, sync, keep)
+    return Outer(parameters, optimizers[-1], chosen, parts, sync, keep, grad_scaler)
 
 
 def _own_way(own: float | None, node_size: int | str) -> float | None:

@@ -13,6 +13,7 @@ from thinwire.engine.checkpoint import accepted_by_all
 from thinwire.engine.saved import Saved, pack, seal, unpack
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.engine.thread import OrderedWorker
+from thinwire.errors import ClosedError
 from thinwire.frontends.local.checkpoint import OUTER_VERSION, Here, Restored, restore
 from thinwire.frontends.local.setups import Setup
 from thinwire.frontends.local.shared import Keep, SharedCopy
@@ -22,13 +23,29 @@ Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
+class Means:
+    """What an exchange brought; momentum alone must not move the copy, where no rank has moved.
+
+    On a GPU that is asked beside the local steps, by the worker.
+    """
+
+    by_name: Tensors
+    moved: bool
+
+    @classmethod
+    def of(cls, by_name: Tensors) -> "Means":
+        """Of what every rank has."""
+        return cls(by_name, any(bool(mean.any()) for mean in by_name.values()))
+
+
+@dataclass(frozen=True, slots=True)
 class UnderWay:
     """A fragment between its sending and its application; `sent` is where the model was left."""
 
     fragment: int
     due: int  # by the count of all local steps
     sent: Tensors
-    means: Future[Tensors]
+    means: Future[Means]
 
 
 class Outer:
@@ -46,6 +63,7 @@ class Outer:
         fragments: Sequence[tuple[str, ...]],
         synchronizer: Synchronizer,
         keep: Keep,
+        grad_scaler: "torch.amp.GradScaler | None" = None,
     ) -> None:
         self.setup, self.fragments, self.synchronizer = setup, list(fragments), synchronizer
         self.shared = SharedCopy(parameters, setup.outer, keep, self._waiting)
@@ -59,12 +77,19 @@ class Outer:
         self._under_way: list[UnderWay] = []
         self._worker = OrderedWorker()
         self._hook = optimizer.register_step_post_hook(self._after_step)
+        self._scaler = grad_scaler
+        if grad_scaler is not None:
+            self._scaler_step = grad_scaler.step
+            counting = partial(self._step_of_scaler, optimizer)
+            grad_scaler.step = counting  # type: ignore[method-assign]
 
     def synchronize(self) -> None:
         """End the round now, on all ranks: what is under way arrives, then all fragments meet.
 
-        For the end of training, or before the model is looked at.
+        For the end of training, or before the model is looked at. Where no rank has moved since
+        the last time nothing changes.
         """
+        self._refuse_closed()
         self._apply_until(None, self.setup.blend, self.setup.own)
         for number in range(len(self.fragments)):
             self._send(number, delay=0)
@@ -114,6 +139,7 @@ class Outer:
         pass the list of all ranks' states, or a gathered one: a new round then begins, on all of
         them from where the others last met.
         """
+        self._refuse_closed()
         self._wait()
         comm = self.synchronizer.comm
         here = Here(self.setup, self.fragments, self._parameters, self.shared)
@@ -128,6 +154,8 @@ class Outer:
         self._length = restored.length
         self._in_round, self._under_way = 0, []
         if own is None:
+            for one in first["under_way"]:  # all had it, and it waits in no residual any more
+                self._step(Means.of(self._on_device(one["means"])))
             self.shared.apply(self._parameters, {}, None)
         else:
             self.shared.own = dict(own["own"])
@@ -140,8 +168,14 @@ class Outer:
         What is under way arrives, and is not applied; `synchronize` first to end with one model.
         """
         self._hook.remove()
+        if self._scaler is not None:
+            self._scaler.step = self._scaler_step  # type: ignore[method-assign]
         self._worker.close()
         self.synchronizer.close()
+
+    def _refuse_closed(self) -> None:
+        if self.synchronizer.closed:
+            raise ClosedError("this handle was closed: call thinwire.outer again to go on")
 
     def _after_step(self, *_: object) -> None:
         """Called by the optimiser: one local step was made."""
@@ -154,12 +188,28 @@ class Outer:
             self._next_round()  # also where the exchange breaks off: the next one sends it all
         self._apply_until(self._steps, self.setup.blend, self.setup.own)
 
+    def _step_of_scaler(
+        self,
+        counted: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer,
+        *args: Any,
+        **kwargs: Any,
+    ) -> float | None:
+        """One that is left out counts: it is by this rank alone, which would then be behind."""
+        before = self._steps
+        loss = self._scaler_step(optimizer, *args, **kwargs)
+        if optimizer is counted and self._steps == before:
+            self._after_step()
+        return loss
+
     def _next_round(self) -> None:
         self._round += 1
         self._in_round, self._length = 0, self.setup.length(self._round)
 
     def _send(self, number: int, delay: int) -> None:
         """Let a fragment travel; the worker takes one after the other, alike on all ranks."""
+        if any(one.fragment == number for one in self._under_way):  # rounds were longer at the save
+            self._apply_until(None, self.setup.blend, self.setup.own)
         names = self.fragments[number]
         moved = self.shared.moved(names)
         stays = delay and self.setup.blend is None
@@ -169,10 +219,10 @@ class Outer:
         means = self._worker.submit(device, self._exchange, moved, when)
         self._under_way.append(UnderWay(number, self._steps + delay, sent, means))
 
-    def _exchange(self, moved: Tensors, when: str) -> Tensors:
+    def _exchange(self, moved: Tensors, when: str) -> Means:
         self.synchronizer.comm.agree("the round", when)
         with self._keep.waiting(partial(self._units, moved)):
-            return self.synchronizer.average_all(moved)
+            return Means.of(self.synchronizer.average_all(moved))
 
     def _apply_until(self, step: int | None, blend: float | None, own: float) -> None:
         """Apply what is due, in the order in which it was sent; None: all of it."""
@@ -182,8 +232,12 @@ class Outer:
                 self.shared.take_up(one.sent, self.setup.hold)
             means = one.means.result()
             self._worker.join_streams()
-            self.shared.step(means)
+            self._step(means)
             self.shared.apply(self.fragments[one.fragment], one.sent, blend, own)
+
+    def _step(self, means: Means) -> None:
+        if means.moved:
+            self.shared.step(means.by_name)
 
     def _waiting(self, name: str) -> Tensor | None:
         """What was not sent yet of a parameter, flat; None where nothing is kept of it."""
@@ -208,8 +262,8 @@ class Outer:
             one.means.result()  # raises
 
     def _arrived(self, saved: Mapping[str, Any]) -> UnderWay:
-        means: Future[Tensors] = Future()
-        means.set_result(self._on_device(saved["means"]))
+        means: Future[Means] = Future()
+        means.set_result(Means.of(self._on_device(saved["means"])))
         sent = self._on_device(saved["sent"])
         return UnderWay(saved["fragment"], saved["due"], sent, means)
 
@@ -218,5 +272,5 @@ class Outer:
 
 
 def _saved(one: UnderWay) -> dict[str, Any]:
-    means = {name: mean.clone() for name, mean in one.means.result().items()}
+    means = {name: mean.clone() for name, mean in one.means.result().by_name.items()}
     return {"fragment": one.fragment, "due": one.due, "sent": dict(one.sent), "means": means}

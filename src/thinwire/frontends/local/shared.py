@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thinwire.errors import RecipeError
 from thinwire.frontends.local.setups import OuterFactory
 from thinwire.types import accumulator
 from thinwire.units.unit import Unit
@@ -20,6 +21,11 @@ class Keep:
 
     dtype: torch.dtype | None = None
     device: torch.device | None = None
+
+    def __post_init__(self) -> None:
+        short = self.dtype
+        if short is not None and not (isinstance(short, torch.dtype) and short.is_floating_point):
+            raise RecipeError(f"keep_dtype={short!r} must be a floating-point dtype")
 
     @contextmanager
     def waiting(self, units: Callable[[], list[Unit]]) -> Iterator[None]:
@@ -64,6 +70,29 @@ class SharedCopy:
             for name, p in parameters.items()
         }
         self.optimizer = factory(list(self.parameters.values()))
+        self._check_stepped()
+
+    @property
+    def stepped(self) -> list[str]:
+        """The names in the order in which the outer optimiser has its parameters, and counts them.
+
+        That is its own: it may have made groups of those that it was given.
+        """
+        names = {p: name for name, p in self.parameters.items()}
+        return [names[p] for group in self.optimizer.param_groups for p in group["params"]]
+
+    def _check_stepped(self) -> None:
+        """Refuse an outer optimiser of others: the copy would stay where it is, without a word."""
+        if not isinstance(self.optimizer, torch.optim.Optimizer):
+            raise RecipeError(f"outer= made a {type(self.optimizer).__name__}, not an optimiser")
+        given = set(self.parameters.values())
+        taken = {p for group in self.optimizer.param_groups for p in group["params"]}
+        if taken != given:
+            raise RecipeError(
+                f"the outer optimiser has {len(taken - given)} parameters that it was not given, "
+                f"and lacks {len(given - taken)} of the {len(given)} that it was: outer= makes it "
+                "of the list that it is called with, a copy of the model's, and of all of it"
+            )
 
     def moved(self, names: Collection[str]) -> dict[str, Tensor]:
         """Pseudo-gradients: where the ranks last met less where this one is, in new memory.
@@ -108,14 +137,14 @@ class SharedCopy:
         blend: float | None,
         own: float = 0.0,
     ) -> None:
-        """Bring the model to the copy; `sent` is where it was, if it made steps since."""
+        """Bring the model to the copy; `sent` is where it was, if it may have made steps since."""
         for name in names:
             self.own[name] = own
             p, new = self._local[name], self._as_local(name)
             if blend is not None:
                 p.lerp_(new, 1 - blend)
             elif name in sent:
-                p.add_(new - sent[name])
+                p.sub_(sent[name]).add_(new)  # exactly the copy where it made none
             else:
                 p.copy_(new)
 
@@ -148,8 +177,11 @@ class SharedCopy:
         return copy.to(local.device, local.dtype)
 
     def _cast(self, p: nn.Parameter, dtype: torch.dtype | None) -> None:
-        """What the outer optimiser remembers of each element, to where it is used or kept."""
+        """What the outer optimiser remembers of each element, to where it is used or kept.
+
+        A single number takes no room, and may be a count of steps.
+        """
         state = self.optimizer.state[p]
         for key, value in state.items():
-            if isinstance(value, Tensor) and value.shape == p.shape:
+            if isinstance(value, Tensor) and value.dim() and value.shape == p.shape:
                 state[key] = value.to(dtype)
