@@ -212,6 +212,20 @@ def test_the_fault_pages_table_is_that_of_the_log() -> None:
     assert table and table in (ROOT / "docs" / "faults.md").read_text()
 
 
+def test_the_fault_pages_flat_runs_are_those_of_the_log() -> None:
+    """Memory and Python's objects at a hundredth, a tenth and the end of each run."""
+    log = (ROOT / "docs" / "results" / "soak-flat.log").read_text()
+    page = (ROOT / "docs" / "faults.md").read_text()
+    runs = re.findall(r"^commit \S+ (.+), 2 ranks, (.+) steps\n\n((?:\|.*\n)+)", log, re.MULTILINE)
+    for recipe, steps, table in runs:
+        rows = [re.split(r" *\| *", line.strip("| ")) for line in table.splitlines()[2:]]
+        memory = [row[1] for row in (rows[0], rows[1], rows[-1])] + [max(row[1] for row in rows)]
+        threads = " to ".join(dict.fromkeys((rows[0][2], rows[-1][2])))
+        cells = [f"`{recipe}`", steps, *memory, threads, rows[1][4], rows[-1][4]]
+        assert f"| {' | '.join(cells)} |" in page
+    assert len(runs) == len(re.findall(r"^\| `.+?` \| [\d,]+ \| [\d.]+ \|", page, re.MULTILINE))
+
+
 def ids_of(test: Any) -> set[str]:
     """As pytest names the parameters of a test."""
     values = [mark.args[1] for mark in test.pytestmark if mark.name == "parametrize"]

@@ -77,6 +77,22 @@ def test_what_a_text_claims_costs_nothing(claim: object) -> None:
         unpack(torch.frombuffer(bytearray(wire), dtype=torch.uint8))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"tensors": {"tensor": ["float32", [549755813888, 549755813888, 0]]}}',
+        '{"a": ' * 900 + "1" + "}" * 900,
+        "[" * 700 + "]" * 700,
+        '{"a": ' + "9" * 5000 + "}",
+    ],
+    ids=["a shape that overflows", "deep", "deep lists", "long number"],
+)
+def test_no_text_ends_in_an_error_of_another_kind(text: str) -> None:
+    wire = b"thinwire" + len(text).to_bytes(8, "little") + text.encode() + bytes(-len(text) % 8)
+    with pytest.raises(tw.StateError):
+        unpack(torch.frombuffer(bytearray(wire), dtype=torch.uint8))
+
+
 def test_what_is_no_data_is_refused() -> None:
     with pytest.raises(tw.StateError, match="it holds a object"):
         check_seal(state() | {"choice": object()})

@@ -1,7 +1,4 @@
-"""Accelerate: one line before `prepare`; models train as by the DDP front end, bit for bit.
-
-Covers frontends/rank_files.py.
-"""
+"""Accelerate: one line before `prepare`; models train as by the DDP front end, bit for bit."""
 
 import shutil
 

@@ -1,6 +1,9 @@
 """The `thinwire` command: its subcommands together, and every error as one line."""
 
+import os
 import sys
+import threading
+from signal import SIGINT
 from typing import Annotated, NoReturn
 
 from thinwire.errors import ThinwireError
@@ -54,6 +57,19 @@ def _fail(reason: str) -> NoReturn:
     sys.exit(2)
 
 
+def _hear_later(lost: "sys.UnraisableHookArgs") -> None:
+    """A signal came where Python drops what is raised, as in the hooks of a fork: send it again."""
+    end = lost.exc_value
+    if isinstance(end, SystemExit) and isinstance(end.code, int) and end.code > 128:
+        number = end.code - 128  # the lab's way out at SIGTERM and SIGHUP
+    elif isinstance(end, KeyboardInterrupt):
+        number = SIGINT
+    else:
+        sys.__unraisablehook__(lost)
+        return
+    threading.Timer(0.05, os.kill, (os.getpid(), number)).start()  # from in here it were lost too
+
+
 COMMANDS = (
     *(demo, list_recipes, doctor, plan, check_plan, simulate, lab, report, inspect),
     reproduce,
@@ -69,6 +85,7 @@ def main() -> None:
     An error of the library, or a file that cannot be read or written, is one line and exit code 2;
     Ctrl-C is 130.
     """
+    sys.unraisablehook = _hear_later
     try:
         app()
     except ThinwireError as error:

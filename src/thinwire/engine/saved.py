@@ -85,15 +85,23 @@ def pack(state: Mapping[str, Any]) -> Tensor:
 
 def unpack(wire: Tensor) -> State:
     """The state that `pack` was given; refuses all else."""
+    try:
+        state = _read(wire)
+        check_seal(state)
+    except StateError:
+        raise
+    except (ValueError, RuntimeError) as error:  # also of shapes and depths that nothing can have
+        raise StateError(f"the text of the state is damaged: {error}") from error
+    return state
+
+
+def _read(wire: Tensor) -> State:
     front = bytes(wire[:_FRONT].tolist())
     length = int.from_bytes(front[len(_MAGIC) :], "little")
     if not front.startswith(_MAGIC) or _FRONT + length > wire.numel():
         raise StateError(f"these {wire.numel()} bytes are no state, or not all of one")
-    try:
-        text = json.loads(bytes(wire[_FRONT : _FRONT + length].numpy()))
-        forms = list(_claimed(text))
-    except (ValueError, RecursionError) as error:
-        raise StateError(f"the text of the state is damaged: {error}") from error
+    text = json.loads(bytes(wire[_FRONT : _FRONT + length].numpy()))
+    forms = list(_claimed(text))
     sizes = [prod(shape) * dtype.itemsize for dtype, shape in forms]
     start = _FRONT + _padded(length)
     if start + sum(map(_padded, sizes)) != wire.numel():
@@ -105,7 +113,6 @@ def unpack(wire: Tensor) -> State:
     state = _with_tensors(text, iter(tensors))
     if not isinstance(state, dict):
         raise StateError("the text of the state is no dict")
-    check_seal(state)
     return state
 
 

@@ -2,13 +2,16 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from thinwire.errors import RecipeError
+from thinwire.engine.checkpoint import accepted_by_all
+from thinwire.errors import DisagreementError, StateError
 from thinwire.files import whole
 from thinwire.frontends.handle import Handle
 
@@ -32,25 +35,51 @@ def load(folder: str | Path, handles: Sequence[Handle]) -> None:
     if not handles:
         return
     folder = Path(folder)
-    own = _file(folder, *_place())
-    others = sorted(folder.glob("thinwire-*-of-*.pt"))
-    if not others:
+    found = accepted_by_all(handles[0].synchronizer.everyone, partial(_read, folder, len(handles)))
+    if not found.by_rank:
         warnings.warn(
             f"{folder} has no thinwire-*.pt: it was saved without thinwire, and what waits to be "
             "sent starts at nothing",
             stacklevel=2,
         )
         return
-    by_rank: list[list[Any]] = [
-        torch.load(file, weights_only=True) for file in ([own] if own in others else others)
-    ]
-    if {len(states) for states in by_rank} != {len(handles)}:
-        raise RecipeError(
-            f"{folder} has the states of {len(by_rank[0])} models, and there are {len(handles)}"
-        )
+    before = [handle.state_dict() for handle in handles[:-1]]
     for index, handle in enumerate(handles):
-        states = [states[index] for states in by_rank]
-        handle.load_state_dict(states[0] if own in others else states)
+        states = [of_models[index] for of_models in found.by_rank]
+        try:
+            handle.load_state_dict(states[0] if found.own else states)
+        except (StateError, DisagreementError):  # on all ranks; of several models all or none
+            for loaded, state in zip(handles[:index], before, strict=False):
+                loaded.load_state_dict(state)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The states of all models, by the rank that saved them: of this rank alone, or of all."""
+
+    by_rank: list[list[Any]]
+    own: bool
+
+    @property
+    def summary(self) -> str:
+        return f"a file of its own: {self.own}" if self.by_rank else "no file"
+
+
+def _read(folder: Path, models: int) -> _Found:
+    own, there_are = _file(folder, *_place()), sorted(folder.glob("thinwire-*-of-*.pt"))
+    found = _Found([], own in there_are)
+    for file in [own] if found.own else there_are:
+        try:
+            states = torch.load(file, weights_only=True)
+        except Exception as error:  # each way to be cut off has another
+            raise StateError(f"{file} cannot be read: {error!r}") from error
+        if not isinstance(states, list):
+            raise StateError(f"{file} has a {type(states).__name__}, no list of states")
+        if len(states) != models:
+            raise StateError(f"{file} has the states of {len(states)} models, here are {models}")
+        found.by_rank.append(states)
+    return found
 
 
 def remove(folder: str | Path) -> None:

@@ -162,7 +162,7 @@ class Lab:
 
     def close(self) -> None:
         """End the processes, remove the network; may be called again."""
-        if self._processes:
+        if self._watcher is not None:  # also of what was being started when a signal came
             self.end_processes()
         if self._share is not None:
             self._share.end_mps()
