@@ -1,7 +1,9 @@
 """What the CPU does with one group, while it is in the cache.
 
 A group's largest magnitude is the greatest of its words without their signs, as in `max_abs`.
-Loops are short and without branches, so that they become vector instructions.
+Loops are short and without branches, so that they become vector instructions. What every group
+calls is inlined: Numba counts references to each array that is passed on, for half as long as the
+work on a group takes; assigning to a slice takes longer still.
 """
 
 from typing import Any
@@ -19,7 +21,7 @@ Seeds = tuple[bool, np.uint64, bool, np.uint64]
 """Whether it rounds at random, and by what; whether it rotates, and by what."""
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _most(words: Array, magnitude: Any) -> Any:
     most = words.dtype.type(0)
     for i in range(words.size):
@@ -27,7 +29,7 @@ def _most(words: Array, magnitude: Any) -> Any:
     return most
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _scale_of(values: Array, words: Array, levels: Any, largest: np.float32) -> Any:
     """A group's scale as float32, and whether something in it is not finite."""
     kind = words.dtype.type
@@ -42,7 +44,7 @@ def _scale_of(values: Array, words: Array, levels: Any, largest: np.float32) -> 
     return min(up, largest), False
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _nearest(values: Array, inverse: Any, levels: Any, codes: Array) -> None:
     half, one = values.dtype.type(0.5), values.dtype.type(1)
     for i in range(values.size):
@@ -65,11 +67,19 @@ def _at_random(
         codes[i] = np.int8(min(max(code, -levels), levels))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def copy(source: Array, target: Array) -> None:
     """As many as fit. `target[:] = source` takes seconds to compile: it can tell of odd shapes."""
     for i in range(target.size):
         target[i] = source[i]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def fill(source: Array, target: Array) -> None:
+    """A group that may be short, and zeros behind it."""
+    copy(source, target[: source.size])
+    for i in range(source.size, target.size):
+        target[i] = 0
 
 
 @njit(cache=True, nogil=True)
@@ -118,7 +128,7 @@ def rotate_back(values: Array, spare: Array, first: int, seeds: Seeds) -> None:
         _flip(values, first, seeds[3])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def round_group(
     scratch: Array, words: Array, codes: Array, first: int, levels: Any, largest: np.float32,
     seeds: Seeds,
@@ -141,7 +151,7 @@ def round_group(
     return scale, bad
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def pack(codes: Array, bytes: Array, halves: bool) -> None:
     if halves:
         for i in range(bytes.size):
@@ -151,7 +161,7 @@ def pack(codes: Array, bytes: Array, halves: bool) -> None:
             bytes[i] = codes[i]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def unpack(bytes: Array, codes: Array, halves: bool) -> None:
     if halves:
         for i in range(bytes.size):
@@ -162,12 +172,12 @@ def unpack(bytes: Array, codes: Array, halves: bool) -> None:
             codes[i] = np.int8(bytes[i])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def stored(scale: np.float32, bad: bool) -> np.uint16:
     return NAN if bad else np.uint16(np.float32(scale).view(np.uint32) >> S16)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def widened(scale: np.uint16) -> np.float32:
     return np.uint32(np.uint32(scale) << S16).view(np.float32)
 

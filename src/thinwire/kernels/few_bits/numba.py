@@ -14,6 +14,7 @@ from thinwire.kernels.few_bits.form import Form
 from thinwire.kernels.few_bits.groups import (
     Seeds,
     copy,
+    fill,
     pack,
     rotate,
     rotate_back,
@@ -40,8 +41,7 @@ def _quantise(
     for g in range(begin, end):
         shard, at = g // groups, g % groups
         mine = x[min(g * group, x.size) : min((g + 1) * group, x.size)]
-        values[mine.size :] = 0
-        values[: mine.size] = mine
+        fill(mine, values)
         if seeds[2]:
             copy(values, before)
             rotate(values, spare, g * group, seeds)
@@ -65,10 +65,10 @@ def _add_up(
     for at in range(begin, end):
         g = own * groups + at
         mine = x[min(g * group, x.size) : min((g + 1) * group, x.size)]
-        exact[mine.size :] = 0
-        exact[: mine.size] = mine
+        fill(mine, exact)
         rotate(exact, spare, g * group, seeds)
-        values[:] = 0
+        for i in range(group):
+            values[i] = 0
         for rank in range(codes.shape[0]):
             if rank == own:
                 for i in range(group):
