@@ -4,6 +4,7 @@ Covers frontends/local/shared.py.
 """
 
 import copy
+from concurrent.futures import Future
 from functools import partial
 
 import pytest
@@ -190,6 +191,27 @@ def test_a_step_that_a_scaler_leaves_out_counts_all_the_same(cluster):
 @pytest.mark.parametrize("size", [1, 2])
 def test_what_was_closed_says_so(cluster, size):
     assert all(cluster.run(closed, size))
+
+
+class Preempted(Exception):
+    pass
+
+
+def test_who_is_interrupted_while_waiting_still_has_the_message(monkeypatch):
+    """As by a signal that ends a job, which then saves what it has: the others have applied it."""
+    model, optimizer, handle = begun(0, 3, every=4, outer=NESTEROV)
+
+    def preempt(*_):
+        raise Preempted
+
+    with monkeypatch.context() as waiting, pytest.raises(Preempted):
+        waiting.setattr(Future, "exception", preempt)
+        train(model, optimizer, 0, [3])
+    met = flat(handle.shared.parameters.values())
+    assert [one["fragment"] for one in handle.state_dict()["under_way"]] == [0]
+    handle.synchronize()
+    assert not torch.equal(flat(handle.shared.parameters.values()), met)
+    handle.close()
 
 
 def test_a_count_of_steps_is_not_kept_short():

@@ -227,8 +227,10 @@ class Outer:
     def _apply_until(self, step: int | None, blend: float | None, own: float) -> None:
         """Apply what is due, in the order in which it was sent; None: all of it."""
         while self._under_way and (step is None or self._under_way[0].due <= step):
-            one = self._under_way.pop(0)
-            if one.means.exception() is not None:
+            one = self._under_way[0]
+            broke_off = one.means.exception() is not None  # who is interrupted here still has it
+            self._under_way.pop(0)
+            if broke_off:
                 self.shared.take_up(one.sent, self.setup.hold)
             means = one.means.result()
             self._worker.join_streams()
