@@ -219,7 +219,8 @@ def test_the_fault_pages_flat_runs_are_those_of_the_log() -> None:
     runs = re.findall(r"^commit \S+ (.+), 2 ranks, (.+) steps\n\n((?:\|.*\n)+)", log, re.MULTILINE)
     for recipe, steps, table in runs:
         rows = [re.split(r" *\| *", line.strip("| ")) for line in table.splitlines()[2:]]
-        memory = [row[1] for row in (rows[0], rows[1], rows[-1])] + [max(row[1] for row in rows)]
+        each = [float(row[1]) for row in rows]
+        memory = [f"{mib:.0f}" for mib in (each[0], each[1], each[-1], max(each))]
         threads = " to ".join(dict.fromkeys((rows[0][2], rows[-1][2])))
         cells = [f"`{recipe}`", steps, *memory, threads, rows[1][4], rows[-1][4]]
         assert f"| {' | '.join(cells)} |" in page
