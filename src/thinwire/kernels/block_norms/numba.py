@@ -10,6 +10,7 @@ from torch import Tensor
 from thinwire.kernels import _threads
 from thinwire.kernels._numba import Array, add, summands, view
 from thinwire.kernels.addend import Addend
+from thinwire.kernels.compact.numba import BLOCK
 
 _REORDERED = {"reassoc", "nsz"}  # sums of squares may be vectorised; nothing else changes
 
@@ -27,9 +28,13 @@ def _norms(
     x: Array, grad: Array | None, velocity: Array | None, factor: Any, clear: bool,
     bad: Array | None, block: int, first: int, end: int, norms: Array,
 ) -> None:  # fmt: skip
-    """Of blocks `first` to `end`, each summed up while it is still in the cache."""
-    for b in range(first, end):
-        norms[b] = _norm(add(x, grad, velocity, factor, clear, bad, b * block, (b + 1) * block))
+    """Of blocks `first` to `end`, summed up while they are still in the cache."""
+    together = max(1, BLOCK // block)
+    for low in range(first, end, together):
+        high = min(low + together, end)
+        total = add(x, grad, velocity, factor, clear, bad, low * block, high * block)
+        for b in range(high - low):
+            norms[low + b] = _norm(total[b * block : (b + 1) * block])
 
 
 def block_norms(x: Tensor, block: int, addend: Addend | None = None) -> Tensor:

@@ -29,7 +29,7 @@ from thinwire.kernels.addend import Addend
 from thinwire.kernels.compact.found import Found
 
 WORD = 64  # elements compared at once, one bit each
-BLOCK = 128  # elements accumulated before they are compared: they stay in the first-level cache
+BLOCK = 512  # elements added before they are compared: in the first-level cache, and few calls
 LAST = np.uint64(1 << 63)
 
 
@@ -99,14 +99,14 @@ def scan(x: Array, start: int, limit: Any, indices: Indices, values: Array, coun
 
 
 @njit(cache=True, nogil=True)
-def _compact(
+def add_and_scan(
     x: Array, grad: Array | None, velocity: Array | None, factor: Any, clear: bool,
     bad: Array | None, start: int, end: int, limit: Any, indices: Indices, values: Array,
+    count: Any,
 ) -> Any:  # fmt: skip
-    """Add and list the elements from `start` to `end`; how many passed."""
+    """Add, and `scan` what came of it, from `start` to `end`."""
     if grad is None:
-        return scan(x[start:end], start, limit, indices, values, 0)
-    count = 0
+        return scan(x[start:end], start, limit, indices, values, count)
     for low in range(start, end, BLOCK):
         block = add(x, grad, velocity, factor, clear, bad, low, min(low + BLOCK, end))
         count = scan(block, low, limit, indices, values, count)
@@ -131,7 +131,7 @@ def compact_into(
     def work(which: int, first: int, end: int) -> tuple[int, Indices, Array]:
         room = min(indices.numel(), end - first)
         own = (np.empty(room, np.int64), np.empty(room, source.dtype)) if which else result
-        return int(_compact(source, *added, first, end, limit, *own)), *own
+        return int(add_and_scan(source, *added, first, end, limit, *own, 0)), *own
 
     (count, *_), *others = _threads.run(work, _threads.pieces(x.numel()))
     for passed, *own in others:

@@ -18,7 +18,7 @@ from thinwire.kernels import _threads
 from thinwire.kernels._numba import Array, Indices, add, summands, view
 from thinwire.kernels.addend import Addend
 from thinwire.kernels.compact import Found
-from thinwire.kernels.compact.numba import BLOCK, scan
+from thinwire.kernels.compact.numba import BLOCK, add_and_scan
 from thinwire.kernels.exact_topk import Largest
 from thinwire.kernels.exact_topk.numba import among, by_sample, kept
 from thinwire.kernels.exact_topk.sample import rooms
@@ -84,20 +84,14 @@ def _pass(
         # A group's own part of the list: it may go on from an earlier run, where its list ended.
         base = listed - min(count, room)
         own_indices, own_values = indices[base : base + room], values[base : base + room]
-        whole = grad is None  # nothing to add while it lies in the cache
-        for low in range(start, stop, stop - start if whole else BLOCK):
-            block = add(
-                x,
-                grad,
-                velocity,
-                factor,
-                clear,
-                bad,
-                low,
-                stop if whole else min(low + BLOCK, stop),
-            )
-            if room:
-                count = scan(block, low, limits[group], own_indices, own_values, count)
+        if room:
+            count = add_and_scan(
+                x, grad, velocity, factor, clear, bad, start, stop, limits[group], own_indices,
+                own_values, count,
+            )  # fmt: skip
+        elif grad is not None:
+            for low in range(start, stop, BLOCK):
+                add(x, grad, velocity, factor, clear, bad, low, min(low + BLOCK, stop))
         passed[group] = count
         listed = base + min(count, room)
     return listed
