@@ -54,6 +54,19 @@ def test_at_another_size_the_waiting_mass_is_kept(cluster, recipe, old, new):
     check(cluster.run(ranks.train, new, case, saved))
 
 
+@pytest.mark.parametrize("new", [2, 3])
+@pytest.mark.parametrize("recipe", ["topk", "dgc", "ok-topk", "int8", "powersgd"])
+def test_where_a_rank_is_lost_with_its_state_the_others_mass_is_kept(cluster, recipe, new):
+    case = Case(recipe, LAYERS, steps=3, seed=5, settings={"density": 0.05})
+    left = cluster.run(ranks.states, 3, case)
+    del left[1]
+    before, after = mass(left), mass(cluster.run(ranks.resaved, new, case, left, [1]))
+    assert before.keys() == after.keys()
+    for key, total in before.items():
+        assert torch.equal(after[key].sum, total.sum), key
+    check(cluster.run(ranks.train, new, case, left, [1]))
+
+
 @dataclass
 class Mass:
     """A sum over ranks, element by element, and that of the magnitudes."""

@@ -4,6 +4,7 @@ A state that is not its own is refused on all ranks alike, and leaves each of th
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -35,8 +36,10 @@ def saved(rank: int, world: int, **changes: Any) -> dict[str, Any]:
     return seal(state | changes)
 
 
-def restored(states: Any, rank: int, size: int, **settings: Any) -> Restored:
-    return restore(states, Reader(TOPK, 7, rank, size, **settings))
+def restored(
+    states: Any, rank: int, size: int, lost: Collection[int] = (), **settings: Any
+) -> Restored:
+    return restore(states, Reader(TOPK, 7, rank, size, **settings), lost=lost)
 
 
 def test_its_own_state_as_it_was() -> None:
@@ -56,6 +59,41 @@ def test_at_another_size_residuals_add_up_to_the_same(size: int) -> None:
             assert part["feedback/mean_estimate"][0].item() * size == pytest.approx(6 * 3)
             assert part["feedback/common_square"].tolist() == [3.0, 3.0]
             assert part["sparsifier/threshold"].item() == 0.5
+
+
+def without_means(rank: int, world: int, **changes: Any) -> dict[str, Any]:
+    own = saved(rank, world)["tensors"]["w"]
+    kept = {key: value for key, value in own.items() if "mean_" not in key}
+    return saved(rank, world, tensors={"w": kept}, **changes)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_without_ranks_that_are_lost_the_others_residuals_add_up_to_the_same(size: int) -> None:
+    states = [without_means(rank, 4) for rank in (3, 0, 2)]
+    parts = [restored(states, rank, size, lost=[1]).tensors["w"] for rank in range(size)]
+    waits = [part["feedback/residual"][0].item() for part in parts]
+    assert sum(waits) == 1101 and all(part["feedback/common_square"][0] == 3 for part in parts)
+    if size == 4:  # who has a state goes on with it, who comes in the lost one's place has nothing
+        assert waits == [1, 0, 100, 1000]
+    if size == 3:
+        assert waits == [1, 100, 1000]
+
+
+def test_a_lost_node_of_several_ranks() -> None:
+    states = [without_means(rank, 6, node_size=2) for rank in (0, 1, 4, 5)]
+    parts = [restored(states, rank, 4, node_size=2, lost={2, 3}).tensors["w"] for rank in (0, 2)]
+    assert [part["feedback/residual"][0].item() for part in parts] == [11, 110_000]
+
+
+@pytest.mark.parametrize("lost", [[0], [1, 2], [7], [1, 1]])
+def test_who_is_said_to_be_lost_must_be_who_is_missing(lost: list[int]) -> None:
+    with pytest.raises(tw.StateError, match=r"ranks \[0, 2\], and lost=.* all are needed"):
+        restored([without_means(0, 3), without_means(2, 3)], 0, 2, lost=lost)
+
+
+def test_a_mean_of_all_ranks_is_not_known_without_the_lost_ones() -> None:
+    with pytest.raises(tw.StateError, match=r"lost=\[1\]: mean_estimate of the state"):
+        restored([saved(0, 2)], 0, 1, lost=[1])
 
 
 @pytest.mark.parametrize(("size", "node_size"), [(4, 2), (6, 2), (6, 3), (2, 1), (4, 4)])
@@ -94,7 +132,7 @@ FOREIGN = {
     "no step": (saved(0, 1, tensors={"w": {}}), "has the step None"),
     "no state": ("model.pt", "no state that thinwire saved: str"),
     "nobody": ([], "all are needed"),
-    "some ranks": ([saved(0, 3), saved(2, 3)], "all are needed"),
+    "some ranks": ([saved(0, 3), saved(2, 3)], r"all are needed.*lost=\[…\]"),
     "one twice": ([saved(0, 3), saved(0, 3), saved(1, 3)], "all are needed"),
     "an older save": (
         [saved(0, 2), saved(1, 2, tensors={"w": {"step": torch.tensor(3)}})],

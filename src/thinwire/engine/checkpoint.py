@@ -4,7 +4,7 @@ All of a state is looked at before anything changes, so that one that is refused
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol, TypeVar
@@ -103,20 +103,26 @@ def accepted_by_all(comm: GroupCommunicator, read: Callable[[], R]) -> R:
     return restored
 
 
-def restore(saved: Saved, reader: Reader, recipe_changed: bool = False) -> Restored:
+def restore(
+    saved: Saved, reader: Reader, recipe_changed: bool = False, lost: Collection[int] = ()
+) -> Restored:
     """This rank's part: of its own state, or, at another P, of all ranks'.
 
     `recipe_changed`: only what waits goes along, if it has a place in the reader's recipe.
+    `lost`: ranks whose states are gone, with what waited there.
     """
     states = states_in(saved)
     for state in states:
         _check(state, reader, recipe_changed)
     several = "ranks" in saved if isinstance(saved, Mapping) else not isinstance(saved, Tensor)
-    mine = _of_all(states, reader) if several else _own(states[0], reader)
+    if lost:
+        _check_lost(states, lost)
+    mine = _of_all(states, reader, lost) if several else _own(states[0], reader)
     first = states[0]
     as_before = first["world"] == reader.size and first["node_size"] == reader.node_size
     if several and as_before:
-        states = mine = [state for state in states if state["rank"] == reader.rank]
+        mine = [state for state in states if state["rank"] == reader.rank]
+        states = mine or states  # in a lost rank's place nothing waits
     tensors = _merged(states, mine, reader.size)
     if recipe_changed:
         tensors = {name: _what_waits(name, one, reader) for name, one in tensors.items()}
@@ -165,20 +171,41 @@ def _own(state: Mapping[str, Any], reader: Reader) -> list[Mapping[str, Any]]:
     return [state]
 
 
-def _of_all(states: Sequence[Mapping[str, Any]], reader: Reader) -> list[Mapping[str, Any]]:
+def _of_all(
+    states: Sequence[Mapping[str, Any]], reader: Reader, lost: Collection[int]
+) -> list[Mapping[str, Any]]:
     """Each old rank's state goes to one new rank that keeps one, so their sum stays as it was."""
     ranks, world = sorted(s["rank"] for s in states), states[0]["world"] if states else 0
-    if not states or ranks != list(range(world)):
+    if not states or sorted([*ranks, *lost]) != list(range(world)):
+        without = f", and lost={sorted(lost)}" if lost else ""
         raise StateError(
-            f"the list has the states of ranks {ranks}, and {world} ranks saved one: all are "
-            "needed, or what waits on the others is lost"
+            f"the list has the states of ranks {ranks}{without}, and {world} ranks saved one: all "
+            "are needed, or what waits on the others is lost (load_state_dict(…, lost=[…]) goes on "
+            "without those that it names)"
         )
     lines = [f"  rank {s['rank']}: {summary(s)}" for s in states]
     if len({summary(s) for s in states}) > 1:
         raise StateError("the list has states of different saves:\n" + "\n".join(lines))
     keepers = range(0, reader.size, reader.node_size)
-    old_nodes = states[0]["node_size"]
-    return [s for s in states if keepers[s["rank"] // old_nodes % len(keepers)] == reader.rank]
+    nodes = {s["rank"]: s["rank"] // s["node_size"] for s in states}
+    place = {node: number for number, node in enumerate(sorted(set(nodes.values())))}
+    return [s for s in states if keepers[place[nodes[s["rank"]]] % len(keepers)] == reader.rank]
+
+
+def _check_lost(states: Sequence[Mapping[str, Any]], lost: Collection[int]) -> None:
+    """Refuse where those who are left do not know what the lost ones had a part in."""
+    means = {
+        key.removeprefix("feedback/")
+        for state in states
+        for own in state["tensors"].values()
+        for key in own
+        if key.startswith("feedback/mean_")
+    }
+    if means:
+        raise StateError(
+            f"lost={sorted(lost)}: {', '.join(sorted(means))} of the state is of all ranks' own "
+            "means, and cannot be told without theirs: begin without the state"
+        )
 
 
 def _check(state: Mapping[str, Any], reader: Reader, recipe_changed: bool) -> None:

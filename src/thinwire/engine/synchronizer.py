@@ -1,6 +1,6 @@
 """Gradients averaged over the ranks, by a recipe: the engine's front."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, get_args
@@ -221,13 +221,16 @@ class Synchronizer:
             return mine
         return {"version": STATE_VERSION, "ranks": list(map(unpack, self.comm.gather(pack(mine))))}
 
-    def load_state_dict(self, state: Saved, *, recipe_changed: bool = False) -> None:
+    def load_state_dict(
+        self, state: Saved, *, recipe_changed: bool = False, lost: Collection[int] = ()
+    ) -> None:
         """Go on from a saved state: this rank's own, or all ranks', at the same P or another.
 
         Every rank must call. What is refused on one rank is refused on all, and leaves each as it
         was. Where no front end knows the model, a state of other tensors is told of in the first
         step that is complete without one of which something waits. `recipe_changed` lets the state
-        be of another recipe that keeps the same of what waits.
+        be of another recipe that keeps the same of what waits. `lost` are ranks whose states are
+        gone: the list of the others' then is enough, and what waited on these is lost.
         """
         reader = Reader(
             self.pipeline,
@@ -238,7 +241,7 @@ class Synchronizer:
             self.roster.forms,
             self.roster.knows_all,
         )
-        read = partial(restore, state, reader, recipe_changed)
+        read = partial(restore, state, reader, recipe_changed, lost)
         restored = accepted_by_all(self.comm, read)
         if not self.roster.knows_all:
             self.awaited.load(restored.tensors, self.comm)

@@ -1,7 +1,7 @@
 """The DDP front end: a hook hands buckets over, and the backward pass exchanges as it goes."""
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -69,9 +69,11 @@ class DDPHandle(Handle):
         self.synchronizer.runner.worker.submit(buffer.device, self._take, ready, first, last)
         return future
 
-    def load_state_dict(self, state: Saved, *, recipe_changed: bool = False) -> None:
+    def load_state_dict(
+        self, state: Saved, *, recipe_changed: bool = False, lost: Collection[int] = ()
+    ) -> None:
         """Go on from a saved state, on all ranks; see `Synchronizer.load_state_dict`."""
-        super().load_state_dict(state, recipe_changed=recipe_changed)
+        super().load_state_dict(state, recipe_changed=recipe_changed, lost=lost)
         self._regroup = Regroup(self.synchronizer.buckets)
 
     @property

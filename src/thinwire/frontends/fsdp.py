@@ -6,7 +6,7 @@ in place where FSDP does no more with it, else in a copy that takes its place at
 """
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -140,8 +140,12 @@ class FSDPHandle(Handle):
         """Which replica and shard this rank has."""
         return f"{super().place}.shard{self._shard}of{self._shards}"
 
-    def load_state_dict(self, state: Saved, *, recipe_changed: bool = False) -> None:
+    def load_state_dict(
+        self, state: Saved, *, recipe_changed: bool = False, lost: Collection[int] = ()
+    ) -> None:
         """Go on from a saved state: this rank's own, or all ranks', on this mesh or another."""
+        if lost:
+            raise RecipeError(f"{lost=}: of a sharded model the states of all ranks are needed")
         states = states_in(state)
         own: list[Any] = []
         refusal = ""

@@ -1,7 +1,7 @@
 """What a front end gives back: statistics, checkpoints, the end."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -84,9 +84,11 @@ class Handle:
         """
         return self.synchronizer.state_dict(gather)
 
-    def load_state_dict(self, state: Saved, *, recipe_changed: bool = False) -> None:
+    def load_state_dict(
+        self, state: Saved, *, recipe_changed: bool = False, lost: Collection[int] = ()
+    ) -> None:
         """Go on from a saved state, on all ranks; see `Synchronizer.load_state_dict`."""
-        self.synchronizer.load_state_dict(state, recipe_changed=recipe_changed)
+        self.synchronizer.load_state_dict(state, recipe_changed=recipe_changed, lost=lost)
 
     def close(self) -> None:
         """End the worker and its process groups. The model keeps its hooks: train no further."""

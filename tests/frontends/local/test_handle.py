@@ -119,6 +119,35 @@ def test_what_was_under_way_is_not_lost_where_other_ranks_go_on(cluster, setting
         assert torch.equal(met, copy)
 
 
+def waits_in(state):
+    tensors = state["exchange"]["tensors"].values()
+    return torch.cat([one["feedback/residual"] for one in tensors if "feedback/residual" in one])
+
+
+def after_a_loss(group, rank, size, states, settings, lost):
+    """What waits of all ranks, where they met, and whether they still do after another round."""
+    model, optimizer, handle = begun(rank, 0, KEEPING, **settings)
+    handle.load_state_dict(states, lost=lost)
+    waits = waits_in(handle.state_dict())
+    met = flat(handle.shared.parameters.values())
+    train(model, optimizer, rank, range(settings["every"]))
+    handle.synchronize()
+    same = identical(model, group, size)
+    handle.close()
+    return waits, met, same
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_survivors_go_on_with_all_that_waits_on_them(cluster, size):
+    """And who comes in the lost one's place gets the model."""
+    settings = {"every": 4, "delay": 3, "outer": NESTEROV}
+    (first, copy), _, (third, _) = cluster.run(saved_under_way, 3, settings)
+    waited = waits_in(first) + waits_in(third)
+    outcome = cluster.run(after_a_loss, size, [first, third], settings, [1])
+    assert torch.equal(sum(waits for waits, _, _ in outcome), waited) and waited.any()
+    assert all(torch.equal(met, copy) and same for _, met, same in outcome)
+
+
 def shorter_rounds(group, rank, size):
     """How far the copy went beside what all ranks walked, by rounds that are shorter after a load.
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -51,12 +51,17 @@ def shared_communicator(group: Any, timeout: timedelta) -> GroupCommunicator:
 
 
 def train(
-    group: Any, rank: int, size: int, case: Case, saved: list[bytes] | None = None
+    group: Any,
+    rank: int,
+    size: int,
+    case: Case,
+    saved: list[bytes] | None = None,
+    lost: Sequence[int] = (),
 ) -> list[Step]:
     """All steps of a case, each measured against the recipe's law."""
     sync = open_sync(case, group)
     if saved is not None:
-        sync.load_state_dict([torch.load(io.BytesIO(s), weights_only=True) for s in saved])
+        load(sync, saved, lost)
     pipeline = sync.pipeline
     report, new = [], sync.state_dict()["tensors"]
     for step in range(case.steps):
@@ -245,11 +250,19 @@ def states(group: Any, rank: int, size: int, case: Case) -> bytes:
     return save(sync)
 
 
-def resaved(group: Any, rank: int, size: int, case: Case, saved: list[bytes]) -> bytes:
+def resaved(
+    group: Any, rank: int, size: int, case: Case, saved: list[bytes], lost: Sequence[int] = ()
+) -> bytes:
     """This rank's state after loading that of another number of ranks, before any step."""
     sync = open_sync(case, group)
-    sync.load_state_dict([torch.load(io.BytesIO(s), weights_only=True) for s in saved])
+    load(sync, saved, lost)
     return save(sync)
+
+
+def load(sync: tw.Synchronizer, files: list[bytes], lost: Sequence[int] = ()) -> None:
+    """Go on from all ranks' files, but those that are lost."""
+    states = [torch.load(io.BytesIO(file), weights_only=True) for file in files]
+    sync.load_state_dict(states, lost=lost)
 
 
 def save(sync: tw.Synchronizer) -> bytes:

@@ -4,7 +4,7 @@ All of a state is looked at before anything changes, as in `engine/checkpoint.py
 part that the exchange remembers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,8 +48,10 @@ class Restored:
     summary: str
 
 
-def restore(saved: Saved, comm: GroupCommunicator, here: Here) -> Restored:
-    """This rank's part: of its own state, or of all ranks'."""
+def restore(
+    saved: Saved, comm: GroupCommunicator, here: Here, lost: Collection[int] = ()
+) -> Restored:
+    """This rank's part: of its own state, or of all ranks' but those that are `lost`."""
     states = states_in(saved)
     if not states:
         raise StateError("the list of states is empty: pass those of all ranks")
@@ -63,7 +65,7 @@ def restore(saved: Saved, comm: GroupCommunicator, here: Here) -> Restored:
     own: Mapping[str, Any] | None = first
     exchange: Saved = exchanges[0]
     if not isinstance(saved, Mapping) or "ranks" in saved:
-        as_many = first["exchange"].get("world") == comm.size
+        as_many = first["exchange"].get("world") == comm.size and not lost
         mine = (s for s in states if as_many and s["exchange"].get("rank") == comm.rank)
         own, exchange = next(mine, None), exchanges
     if own is not None and own["in_round"] >= length:

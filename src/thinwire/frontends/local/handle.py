@@ -1,6 +1,6 @@
 """What `outer` gives back: the hook of an optimiser, statistics, checkpoints, the end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -132,19 +132,20 @@ class Outer:
         everyones = self.synchronizer.comm.gather(pack(mine))
         return {"version": OUTER_VERSION, "ranks": list(map(unpack, everyones))}
 
-    def load_state_dict(self, state: Saved) -> None:
+    def load_state_dict(self, state: Saved, *, lost: Collection[int] = ()) -> None:
         """Go on from a saved state, after the model and its optimiser were loaded.
 
         Every rank must call; what is refused on one is refused on all. At another number of ranks
         pass the list of all ranks' states, or a gathered one: a new round then begins, on all of
-        them from where the others last met.
+        them from where the others last met. So it is where ranks are `lost` with their states: the
+        list of the others' is enough, and what waited on the lost ones is lost too.
         """
         self._refuse_closed()
         self._wait()
         comm = self.synchronizer.comm
         here = Here(self.setup, self.fragments, self._parameters, self.shared)
-        restored = accepted_by_all(comm, partial(restore, state, comm, here))
-        self.synchronizer.load_state_dict(restored.exchange)  # last to refuse
+        restored = accepted_by_all(comm, partial(restore, state, comm, here, lost))
+        self.synchronizer.load_state_dict(restored.exchange, lost=lost)  # last to refuse
         self._go_on(restored)
 
     def _go_on(self, restored: Restored) -> None:
