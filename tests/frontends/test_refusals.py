@@ -145,6 +145,12 @@ def test_arrays_and_lists_are_no_gradients_by_name():
     assert sync.average("w", torch.ones(3)).tolist() == [1, 1, 1]  # nothing was begun
 
 
+def test_rows_in_another_layout_are_told_which_one_travels():
+    sync = tw.Synchronizer("topk")
+    with pytest.raises(tw.RecipeError, match=r"'w' is torch\.sparse_csr: pass grad\.to_sparse_coo"):
+        sync.average("w", torch.eye(3).to_sparse_csr())
+
+
 def test_a_scaler_and_a_timeout_are_objects():
     model = nn.Linear(2, 2)
     sgd = torch.optim.SGD(model.parameters(), 0.1)

@@ -44,6 +44,8 @@ def no_gradient(name: str, grad: object, backend: str) -> str:
             f"{name!r} is on the {grad.device.type} and the group is NCCL's: move the model to its "
             'GPU, or call init_process_group("gloo")'
         )
+    if grad.layout not in (torch.strided, torch.sparse_coo):
+        return f"{name!r} is {grad.layout}: pass grad.to_sparse_coo(), or grad.to_dense()"
     if is_expanded(grad):
         return (
             f"{name!r} was expanded, so that elements share memory and no update fits into it: "
