@@ -107,6 +107,14 @@ def test_what_waits_goes_to_ranks_that_keep_a_state(size: int, node_size: int) -
     assert sum(part["feedback/residual"][0].item() for part in parts) == 1010101
 
 
+@pytest.mark.parametrize(("saved_by", "here"), [(1, 2), (2, 1), (2, 4)])
+def test_at_another_size_of_nodes_its_own_state_is_not_enough(saved_by: int, here: int) -> None:
+    """The first of a node keeps what waits: on the others it would never be sent."""
+    says = f"nodes of {saved_by} ranks.*here of {here}: pass the list"
+    with pytest.raises(tw.StateError, match=says):
+        restored(saved(1, 4, node_size=saved_by), 1, 4, node_size=here)
+
+
 AT_ONE = {"step": torch.tensor(1)}
 ONE_NAN = AT_ONE | {"feedback/residual": torch.tensor([1.0, torch.nan])}
 FOREIGN = {

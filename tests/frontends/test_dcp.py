@@ -17,8 +17,8 @@ RECIPE = tw.recipe("dgc", density=0.1, bypass=0)
 NESTEROV = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 
 
-def open_sync(group):
-    return tw.Synchronizer(RECIPE, group, timeout=timedelta(seconds=30))
+def open_sync(group, node_size=1):
+    return tw.Synchronizer(RECIPE, group, timeout=timedelta(seconds=30), node_size=node_size)
 
 
 def residual(sync):
@@ -46,6 +46,13 @@ def resume(group, rank, size, folder):
     return residual(sync)
 
 
+def resume_in_nodes_of_two(group, rank, size, folder):
+    """What is to be sent: the first rank of a node alone sends what waits."""
+    sync = open_sync(group, node_size=2)
+    load(sync, folder)
+    return torch.zeros(500) if rank % 2 else residual(sync)
+
+
 def refused(group, rank, size, folder):
     sync = open_sync(group)
     sync.average("w", torch.ones(500))
@@ -63,6 +70,12 @@ def test_one_entry_a_rank(cluster, tmp_path, in_background):
         assert torch.equal(before, after)
     for size in (1, 3):
         torch.testing.assert_close(sum(cluster.run(resume, size, str(tmp_path))), sum(waits))
+
+
+def test_at_another_size_of_nodes_what_waits_is_kept(cluster, tmp_path):
+    waits = cluster.run(save, 4, str(tmp_path), False)
+    there = cluster.run(resume_in_nodes_of_two, 4, str(tmp_path))
+    torch.testing.assert_close(sum(there), sum(waits))
 
 
 def test_a_file_that_was_cut_off_or_altered_is_refused_on_all_ranks(cluster, tmp_path):

@@ -40,6 +40,29 @@ def load(group, rank, size, folder):
     return f"{type(caught.value).__name__}: {caught.value}", kept
 
 
+def wrapped(node_size):
+    model = torch.nn.Linear(50, 30)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    return model, tw.wrap(optimizer, model, RECIPE, node_size=node_size)
+
+
+def mass(handle, rank, node_size):
+    """What is to be sent: the first rank of a node alone sends what waits."""
+    kept = handle.state_dict()["tensors"].values()
+    waits = sum(float(own["feedback/residual"].sum()) for own in kept if len(own) > 1)
+    return waits if rank % node_size == 0 else 0.0
+
+
+def at_another_size_of_nodes(group, rank, size, folder, before, after):
+    model, handle = wrapped(before)
+    model(torch.randn(4, 50)).square().mean().backward()
+    handle.average()
+    rank_files.save(folder, [handle])
+    _, later = wrapped(after)  # all have saved
+    rank_files.load(folder, [later])
+    return mass(handle, rank, before), mass(later, rank, after)
+
+
 def cut_off(file: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
@@ -79,3 +102,10 @@ def test_a_file_that_one_rank_refuses_is_refused_by_all(cluster, tmp_path, happe
     for told, kept in cluster.run(load, 2, str(tmp_path)):
         assert told.startswith("DisagreementError") and said in told
         assert kept == [True, True]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (4, 2)])
+def test_at_another_size_of_nodes_the_sum_of_what_waits_is_kept(cluster, tmp_path, before, after):
+    waits = cluster.run(at_another_size_of_nodes, 4, str(tmp_path), before, after)
+    there, here = (sum(each) for each in zip(*waits, strict=True))
+    assert there and here == pytest.approx(there)

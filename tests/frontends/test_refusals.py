@@ -52,6 +52,13 @@ def twice(group, rank, size):
     handle.close()
 
 
+def otherwise_wrapped(group, rank, size, setting):
+    """One rank would exchange what it did not use, and others know nothing of that."""
+    ddp = DDP(nn.Linear(40, 40), process_group=group, **({setting: True} if rank else {}))
+    with pytest.raises(tw.DisagreementError, match=rf"on the model:(.*\n)+.*{setting}=True"):
+        tw.compress(ddp, "topk")
+
+
 def odd_gradients(group, rank, size):
     sync = tw.Synchronizer("dense", group)
     with pytest.raises(tw.RecipeError, match="'w' has no gradient"):
@@ -93,6 +100,11 @@ def wrapped_in_both(group, rank, size):
 @pytest.mark.parametrize("story", [after_close, twice, wrapped_in_both])
 def test_a_ddp_model(cluster, story):
     cluster.run(story, 2)
+
+
+@pytest.mark.parametrize("setting", ["find_unused_parameters", "static_graph"])
+def test_ranks_whose_ddp_looks_for_unused_parameters_otherwise(cluster, setting):
+    cluster.run(otherwise_wrapped, 2, setting)
 
 
 def test_gradients_that_are_none_or_sharded(cluster):

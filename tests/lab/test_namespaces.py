@@ -3,6 +3,7 @@
 Covers lab/holder.py.
 """
 
+import select
 import socket
 import subprocess
 import sys
@@ -63,8 +64,9 @@ def test_the_loopback_needs_nothing_and_has_no_counters() -> None:
 
 
 @pytest.mark.skipif(unavailable() is not None, reason="no lab here")
-def test_a_holder_whose_lab_went_before_its_answer_ends_without_a_word() -> None:
-    """As after Ctrl-C while the links are being made."""
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_holder_whose_lab_went_before_its_answer_ends_without_a_word(answered: bool) -> None:
+    """As after Ctrl-C while the links are being made; or before the lab has read the answer."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         holder = subprocess.Popen(
@@ -74,5 +76,7 @@ def test_a_holder_whose_lab_went_before_its_answer_ends_without_a_word() -> None
         )
         theirs.close()
         ours.sendall(b'{"do": "nothing that it knows"}\n')
+        if answered:
+            assert select.select([ours], [], [], 60)[0]
     _, said = holder.communicate(timeout=60)
     assert (holder.returncode, said) == (0, b"")

@@ -168,6 +168,12 @@ def _own(state: Mapping[str, Any], reader: Reader) -> list[Mapping[str, Any]]:
             f"the state was saved by rank {state['rank']} and this is rank {reader.rank}: every "
             "rank saves and loads its own, or all of them (state_dict(gather=True))"
         )
+    if state["node_size"] != reader.node_size and reader.size > 1:
+        raise StateError(
+            f"the state was saved with nodes of {state['node_size']} ranks, the first of which has "
+            f"what waits, and they are here of {reader.node_size}: pass the list of all ranks' "
+            "states, or what waits on the others is lost"
+        )
     return [state]
 
 

@@ -98,7 +98,7 @@ class Synchronizer:
         if comm is None:
             check_initialized()
             comm = GroupCommunicator(group, timeout)
-        self._node_size = ranks_per_node
+        self.node_size = ranks_per_node
         self.scale = 0.0  # of the loss, which what waits is in; 0: nobody said
         self.buckets: list[list[str]] = []  # as gradients came together in the last backward pass
         settings = f"{self.pipeline!r}, seed={seed}, node_size={ranks_per_node}, {nonfinite=}"
@@ -118,9 +118,9 @@ class Synchronizer:
         """All that knows the group, and nothing of any step yet."""
         self.comm, self.everyone = comm, mesh or comm
         self.everyone.agree("the recipe or the seed", self._settings)
-        flat = self._node_size == 1 or comm.size == 1
+        flat = self.node_size == 1 or comm.size == 1
         group, timeout = of_nodes
-        nodes = None if flat else Nodes(group, self._node_size, timeout, comm.traffic)
+        nodes = None if flat else Nodes(group, self.node_size, timeout, comm.traffic)
         truth, audit = self._every
         self.truth, self.audit = Truth(comm, truth), Audit(comm, audit)
         self.runner = StepRunner(comm, nodes, self._seed, self._replay)
@@ -209,7 +209,7 @@ class Synchronizer:
                 "seed": self.runner.seed,
                 "world": self.comm.size,
                 "rank": self.comm.rank,
-                "node_size": self._node_size,
+                "node_size": self.node_size,
                 "scale": self.scale,
                 "choice": self.choosers.choice(self.roster.units),  # of `auto`, by tensor
                 "forms": dict(self.roster.forms),
@@ -237,7 +237,7 @@ class Synchronizer:
             self.runner.seed,
             self.comm.rank,
             self.comm.size,
-            self._node_size,
+            self.node_size,
             self.roster.forms,
             self.roster.knows_all,
         )
@@ -279,7 +279,7 @@ class Synchronizer:
         the same step: who joins has loaded the others' `shared_state`. The group before may be
         broken. `comm` is the caller's, as in `Synchronizer(comm=...)`.
         """
-        if self._node_size != 1 or self.everyone is not self.comm:
+        if self.node_size != 1 or self.everyone is not self.comm:
             raise RecipeError("a Synchronizer with nodes or a mesh cannot change its group")
         mine = regroup.alone(self.state_dict())
         restored = restore(mine, Reader(self.pipeline, self._seed))

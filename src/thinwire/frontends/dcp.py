@@ -10,6 +10,7 @@ same tensor on all ranks, and all but one left out. So in the middle of a round 
 (`outer`), where models and their optimisers differ by rank, these need names of their own too.
 """
 
+from dataclasses import dataclass
 from os import PathLike
 
 import torch
@@ -20,7 +21,8 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.storage import StorageReader
 
-from thinwire.engine.saved import Saved, pack, unpack
+from thinwire.engine.checkpoint import accepted_by_all
+from thinwire.engine.saved import State, pack, unpack
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import StateError
 from thinwire.frontends.handle import Handle
@@ -43,7 +45,8 @@ def load(
 ) -> None:
     """Go on from a checkpoint, on all ranks together.
 
-    As many ranks as saved read their own entry, others all of them: what waits is kept.
+    As many ranks as saved, in nodes as before, read their own entry, others all of them: what waits
+    is kept.
     """
     prefix = _prefix(handle)
     reader = storage_reader or FileSystemReader(checkpoint_id)  # type: ignore[arg-type]
@@ -55,20 +58,32 @@ def load(
     }
     if not entries:
         raise StateError(f"the checkpoint has no entry {prefix}rank0: save entry(handle) with it")
-    own = prefix + _place(handle)
-    as_before = own in entries and len(entries) == _synchronizer(handle).everyone.size
-    if as_before:
-        entries = {own: entries[own]}
+    own, sync = prefix + _place(handle), _synchronizer(handle)
+    if own in entries and len(entries) == sync.everyone.size:
+        mine = {own: entries[own]}
+        dcp_load(mine, storage_reader=reader, process_group=process_group)
+        opened = accepted_by_all(sync.everyone, lambda: _Opened(unpack(mine[own])))
+        if opened.node_size == sync.node_size:
+            handle.load_state_dict(opened.state)
+            return
     dcp_load(entries, storage_reader=reader, process_group=process_group)
-    handle.load_state_dict(_opened(entries[own]) if as_before else list(entries.values()))
+    handle.load_state_dict(list(entries.values()))
 
 
-def _opened(entry: Tensor) -> Saved:
-    """The state; one that cannot be opened as it is, to be refused on all ranks together."""
-    try:
-        return unpack(entry)
-    except StateError:
-        return entry
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """This rank's state; which others must be read too is the same on all ranks."""
+
+    state: State
+
+    @property
+    def node_size(self) -> int:
+        found: int = self.state.get("exchange", self.state).get("node_size", 1)
+        return found
+
+    @property
+    def summary(self) -> str:
+        return f"saved with nodes of {self.node_size} ranks"
 
 
 def _synchronizer(handle: Handle | Outer | Synchronizer) -> Synchronizer:

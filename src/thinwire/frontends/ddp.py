@@ -36,7 +36,8 @@ class DDPHandle(Handle):
         synchronizer: Synchronizer,
         grad_scaler: "torch.amp.GradScaler | None" = None,
     ) -> None:
-        super().__init__(synchronizer, named(ddp), grad_scaler)
+        unused = f"{ddp.find_unused_parameters=}, {ddp.static_graph=}"  # who looks for them sends
+        super().__init__(synchronizer, named(ddp), grad_scaler, unused)
         # DDP owns its reducer, the reducer this handle: a strong reference back would keep all.
         self._ddp = weakref.ref(ddp)
         self._names = {id(p): plain(name) for name, p in ddp.module.named_parameters()}

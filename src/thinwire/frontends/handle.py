@@ -27,10 +27,12 @@ class Handle:
         synchronizer: Synchronizer,
         parameters: Mapping[str, Tensor],
         grad_scaler: "torch.amp.GradScaler | None" = None,
+        wrapped: str = "",
     ) -> None:
+        """`wrapped`: what of the wrapper must be the same on all ranks, in words."""
         self.synchronizer = synchronizer
-        form = "; ".join(f"{n}: {tuple(p.shape)} {p.dtype}" for n, p in parameters.items())
-        synchronizer.comm.agree("the model", form)
+        forms = [f"{n}: {tuple(p.shape)} {p.dtype}" for n, p in parameters.items()]
+        synchronizer.comm.agree("the model", "; ".join([*forms, wrapped]))
         synchronizer.roster.expect(parameters)
         self._scaler = grad_scaler
         recipe = synchronizer.pipeline

@@ -35,7 +35,7 @@ def load(folder: str | Path, handles: Sequence[Handle]) -> None:
     if not handles:
         return
     folder = Path(folder)
-    found = accepted_by_all(handles[0].synchronizer.everyone, partial(_read, folder, len(handles)))
+    found = accepted_by_all(handles[0].synchronizer.everyone, partial(_find, folder, handles))
     if not found.by_rank:
         warnings.warn(
             f"{folder} has no thinwire-*.pt: it was saved without thinwire, and what waits to be "
@@ -66,20 +66,27 @@ class _Found:
         return f"a file of its own: {self.own}" if self.by_rank else "no file"
 
 
-def _read(folder: Path, models: int) -> _Found:
+def _find(folder: Path, handles: Sequence[Handle]) -> _Found:
+    """This rank's file, or all: of another number of ranks, or of nodes of another size."""
     own, there_are = _file(folder, *_place()), sorted(folder.glob("thinwire-*-of-*.pt"))
-    found = _Found([], own in there_are)
-    for file in [own] if found.own else there_are:
-        try:
-            states = torch.load(file, weights_only=True)
-        except Exception as error:  # each way to be cut off has another
-            raise StateError(f"{file} cannot be read: {error!r}") from error
-        if not isinstance(states, list):
-            raise StateError(f"{file} has a {type(states).__name__}, no list of states")
-        if len(states) != models:
-            raise StateError(f"{file} has the states of {len(states)} models, here are {models}")
-        found.by_rank.append(states)
-    return found
+    if own in there_are:
+        states = _read(own, len(handles))
+        nodes = [handle.synchronizer.node_size for handle in handles]
+        if all(s.get("node_size", n) == n for s, n in zip(states, nodes, strict=True)):
+            return _Found([states], own=True)
+    return _Found([_read(file, len(handles)) for file in there_are], own=False)
+
+
+def _read(file: Path, models: int) -> list[Any]:
+    try:
+        states = torch.load(file, weights_only=True)
+    except Exception as error:  # each way to be cut off has another
+        raise StateError(f"{file} cannot be read: {error!r}") from error
+    if not isinstance(states, list) or not all(isinstance(state, dict) for state in states):
+        raise StateError(f"{file} has a {type(states).__name__}, no list of states")
+    if len(states) != models:
+        raise StateError(f"{file} has the states of {len(states)} models, here are {models}")
+    return states
 
 
 def remove(folder: str | Path) -> None:

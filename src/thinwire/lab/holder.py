@@ -286,13 +286,11 @@ def main(descriptor: int) -> None:
             lab.sendall((json.dumps({"error": why}) + "\n").encode())
             return
         work = {name: getattr(holder, name) for name in ("build", "change", "count", "transfer")}
-        for line in lab.makefile():
-            request = json.loads(line)
-            answer, descriptors = answer_to(lambda r=request: work[r["do"]](r))  # type: ignore[misc]
-            try:
+        with suppress(BrokenPipeError, ConnectionResetError):  # ended before it had an answer
+            for line in lab.makefile():
+                request = json.loads(line)
+                answer, descriptors = answer_to(lambda r=request: work[r["do"]](r))  # type: ignore[misc]
                 socket.send_fds(lab, [(json.dumps(answer) + "\n").encode()], descriptors)
-            except BrokenPipeError:
-                return  # it was ended while it waited for this
 
 
 if __name__ == "__main__":
