@@ -1,6 +1,8 @@
 """What a rank goes on with: its own state, or at another P its part of all ranks' states.
 
 A state that is not its own is refused on all ranks alike, and leaves each of them as it was.
+
+Covers engine/fits.py.
 """
 
 import re
@@ -14,7 +16,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import thinwire as tw
-from thinwire.engine.checkpoint import Reader, Restored, restore
+from thinwire.engine.checkpoint import Restored, restore
+from thinwire.engine.fits import Reader
 from thinwire.engine.saved import STATE_VERSION, seal
 
 TOPK = tw.recipe("topk", density=0.1, bypass=0)

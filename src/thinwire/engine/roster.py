@@ -9,7 +9,7 @@ from torch import Tensor
 from thinwire.auto import dense_pipeline
 from thinwire.auto.by_step import Choosers
 from thinwire.comm import GroupCommunicator
-from thinwire.engine.checkpoint import Forms, saved_form
+from thinwire.engine.fits import Forms, saved_form
 from thinwire.engine.given import as_real
 from thinwire.errors import StateError
 from thinwire.feedback import NoFeedback

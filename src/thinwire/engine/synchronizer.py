@@ -17,8 +17,9 @@ from thinwire.engine import regroup
 from thinwire.engine.audit import Audit
 from thinwire.engine.awaited import Awaited
 from thinwire.engine.backward import BackwardPass
-from thinwire.engine.checkpoint import Reader, Restored, accepted_by_all, restore
+from thinwire.engine.checkpoint import Restored, accepted_by_all, restore
 from thinwire.engine.finite import NonFinite
+from thinwire.engine.fits import Reader
 from thinwire.engine.given import check_named, without_graph
 from thinwire.engine.headroom import Headroom
 from thinwire.engine.roster import Roster

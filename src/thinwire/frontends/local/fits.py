@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.engine.checkpoint import check_model, saved_form
+from thinwire.engine.fits import check_model, saved_form
 from thinwire.engine.saved import check_fields
 from thinwire.errors import StateError
 from thinwire.frontends.local.shared import SharedCopy
