@@ -1,9 +1,9 @@
 """The k largest magnitudes of each group on the CPU: one pass over all groups, then few elements.
 
 The pass adds, and lists what reaches its group's guess; lists come in order of index, so that what
-a group's own are stand side by side. Small groups then choose one after the other in compiled
-code: among those listed, or among all of theirs where the guess did not hold. A large group is
-chosen from as `exact_topk` does it.
+a group's own are stand side by side. Groups then choose one after the other in compiled code:
+among those listed or, where the guess did not hold, a small group among all of its own. A group
+that has very many to choose among is chosen from as `exact_topk` does it.
 """
 
 from functools import lru_cache
@@ -24,7 +24,7 @@ from thinwire.kernels.exact_topk.numba import among, by_sample, kept
 from thinwire.kernels.exact_topk.sample import rooms
 from thinwire.kernels.grouped_topk.groups import Chosen, Groups
 
-LARGE = 1 << 17  # elements: from here on a group's own threads and passes are worth their start
+LARGE = 1 << 17  # to choose among: from here on its own threads and passes are worth their start
 BINS, LOW8 = 256, np.uint64(255)
 S8 = np.uint64(8)
 
@@ -39,8 +39,7 @@ class Plan(NamedTuple):
     firsts: Indices  # where a group's elements begin
     offsets: Indices  # where its chosen ones lie, group after group; one more at the end
     choosing: Indices  # the groups that choose, in the order in which they lie
-    small: Indices  # those of them that lie in one piece and are not large
-    others: list[int]  # the rest of them
+    small: Array  # whether it lies in one piece and is not large
 
 
 @lru_cache(maxsize=64)
@@ -56,11 +55,8 @@ def plan(groups: Groups) -> Plan:
         firsts[group] = start
         pieces[group] += 1
     offsets = np.concatenate(([0], np.cumsum(counts)))
-    small = [group for group in choosing if pieces[group] == 1 and sizes[group] < LARGE]
-    return Plan(
-        runs, counts, sizes, room, firsts, offsets, np.array(choosing, np.int64),
-        np.array(small, np.int64), sorted(set(choosing) - set(small)),
-    )  # fmt: skip
+    small = (pieces == 1) & (sizes < LARGE)
+    return Plan(runs, counts, sizes, room, firsts, offsets, np.array(choosing, np.int64), small)
 
 
 @njit(cache=True, nogil=True)
@@ -121,19 +117,23 @@ def kth_magnitude(bits: Array, k: int, tally: Indices) -> tuple[Any, Any]:
 @njit(cache=True, nogil=True)
 def _choose(
     bits: Array, listed: Indices, listed_bits: Array, begins: Indices, passed: Indices,
-    small: Indices, counts: Indices, sizes: Indices, rooms: Indices, firsts: Indices,
-    offsets: Indices, picked: Indices, picked_bits: Array, kth_bits: Array,
+    choosing: Indices, small: Array, counts: Indices, sizes: Indices, rooms: Indices,
+    firsts: Indices, offsets: Indices, picked: Indices, picked_bits: Array, kth_bits: Array,
+    left: Array,
 ) -> None:  # fmt: skip
-    """What each small group chose, and its k-th magnitude."""
+    """What each group chose, and its k-th magnitude; which are left to be chosen from apart."""
     tally = np.zeros(BINS, np.int64)
     without_sign = (np.uint64(1) << np.uint64(bits.itemsize * 8 - 1)) - np.uint64(1)
-    for group in small:
+    for group in choosing:
         k, begin = counts[group], begins[group]
-        held = k <= passed[group] <= rooms[group]
+        held = k <= passed[group] <= min(rooms[group], LARGE)
         if held:
             own = listed_bits[begin : begin + passed[group]]
-        else:
+        elif small[group]:
             own = bits[firsts[group] : firsts[group] + sizes[group]]
+        else:
+            left[group] = True
+            continue
         kth, ties = kth_magnitude(own, k, tally)
         kth_bits[group] = kth
         at = offsets[group]
@@ -175,14 +175,14 @@ def grouped_topk(x: Tensor, groups: Groups, guess: Tensor, addend: Addend | None
     listed, found, begins, passed = _candidates(x, planned, guess, addend)
     kth = np.full(guess.numel(), np.inf, source.dtype)
     picked, its_values = np.empty(groups.total, np.int64), np.empty(groups.total, source.dtype)
-    bits = f"u{source.itemsize}"
+    bits, left = f"u{source.itemsize}", np.zeros(kth.size, np.bool_)
     _choose(
-        source.view(bits), listed.numpy(), view(found).view(bits), begins, passed, planned.small,
-        planned.counts, planned.sizes, planned.rooms, planned.firsts, planned.offsets, picked,
-        its_values.view(bits), kth.view(bits),
+        source.view(bits), listed.numpy(), view(found).view(bits), begins, passed,
+        planned.choosing, planned.small, planned.counts, planned.sizes, planned.rooms,
+        planned.firsts, planned.offsets, picked, its_values.view(bits), kth.view(bits), left,
     )  # fmt: skip
     chosen_by: dict[int, Largest | None] = {}
-    for group in planned.others:
+    for group in map(int, np.flatnonzero(left)):
         own = slice(begins[group], begins[group] + min(passed[group], planned.rooms[group]))
         candidates = Found(listed[own], found[own], torch.tensor(passed[group]))
         chosen_by[group] = among(candidates, groups.counts[group])
