@@ -29,6 +29,7 @@ def command(arguments: Sequence[str]) -> str:
     'thinwire recipes --json recipes.json'
     """
     program, *others = [re.sub(r"(^|[=,:])/(?:[^=,:]*/)?", r"\1", word) for word in arguments]
+    program = Path(program).name
     return shlex.join(["thinwire" if program == "app.py" else program, *others])
 
 
