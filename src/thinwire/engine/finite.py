@@ -14,11 +14,6 @@ from thinwire.kernels.max_abs import max_abs
 NonFinite = Literal["raise", "skip", "propagate"]
 
 
-def non_finite(grads: Mapping[str, Tensor]) -> list[str]:
-    """The names of those that hold NaN or Inf."""
-    return look_at(grads)[0]
-
-
 def look_at(grads: Mapping[str, Tensor]) -> tuple[list[str], float]:
     """The names of those that hold NaN or Inf, and the largest magnitude in the others."""
     tensors = list(grads.values())
