@@ -132,7 +132,7 @@ def test_the_median_of_an_even_number_is_refused(rows: int) -> None:
     [
         ({"ratio": 0}, "ratio=0"),
         ({"ratio": math.inf}, "ratio=inf"),
-        ({"ratio": "a"}, "ratio=a"),
+        ({"ratio": "a"}, "ratio='a' must be a number"),
         ({"rows": 0}, "rows=0"),
         ({"rows": 1.5}, "rows=1.5"),
         ({"decode": "mode"}, "decode='mode'"),

@@ -90,7 +90,7 @@ def test_what_is_left_is_smaller_when_columns_differ() -> None:
         ({"sample": 0.0}, r"sample=0.0 must be in \(0, 1\]"),
         ({"sample": 1.5}, r"sample=1.5 must be in \(0, 1\]"),
         ({"low": 1.1}, r"low=1.1 must be in \[0, 1\]"),
-        ({"high": 0.9}, r"high=0.9 must be in \[1, inf\]"),
+        ({"high": 0.9}, r"high=0.9 must be at least 1"),
         ({"max_adjustments": -1}, "max_adjustments=-1 must be an integer of at least 0"),
         ({"max_adjustments": 1.5}, "max_adjustments=1.5 must be an integer of at least 0"),
     ],
