@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from support.sockets import settled_socket_bytes
 from thinwire.bench.sockets import socket_bytes
 from thinwire.codec import Pair
 from thinwire.collective import AllGather, CltK, FewBits, GTopK, Micro, OkTopK, SparDL, Zen
@@ -46,6 +47,7 @@ CASES = ["uniform", "one region", "one worker's region", "disjoint", "identical"
 
 def bytes_on_sockets(group, rank, size, collective, steps):
     """For each case, what each step sent and received, and how many elements it came to."""
+    settled_socket_bytes()
     comm = GroupCommunicator(group)
     by_case = {case: bytes_of(group, comm, collective, case, steps) for case in CASES}
     dist.barrier(group)  # who is done lets go of its sockets, and so its peers of theirs

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 
+from support.sockets import settled_socket_bytes
 from thinwire.bench.sockets import socket_bytes
 from thinwire.comm import GroupCommunicator, Nodes, Traffic
 from thinwire.cookbook import recipe
@@ -44,6 +45,7 @@ def mean_sent(group, rank, size, collective, codec, k, width):
 
 def written(group, rank, size, collective, codec, k):
     """Bytes on the sockets of the second step, as the kernel counts them, and its count."""
+    settled_socket_bytes()
     comm, memory = GroupCommunicator(group), {}
     for step in range(2):
         ctx = ExchangeContext(tensor="t", step=step, seed=0, comm=comm, memory=memory)
@@ -58,6 +60,7 @@ def written(group, rank, size, collective, codec, k):
 
 def step_written(group, rank, size, recipe, shapes):
     """Bytes on the sockets of the third step of a whole model, as the kernel counts them."""
+    settled_socket_bytes()
     sync, own = Synchronizer(recipe, group), torch.Generator().manual_seed(rank)
     for _ in range(3):
         grads = {name: torch.randn(shape, generator=own) for name, shape in shapes.items()}
