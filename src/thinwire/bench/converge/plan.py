@@ -217,7 +217,7 @@ def _too_slow(settings: Settings, book: Book, case: Case) -> bool:
         return False
     setting = {"model": case.model, "workers": case.workers, "device": settings.device}
     setting |= {"recipe": case.recipe, "density": case.density}
-    setting["examples"] = settings.examples_of(case.model)
+    setting |= {"examples": settings.examples_of(case.model)}
     known = step_time(book.times, setting, case.megabits)
     return known is not None and known.seconds > settings.longest_step_s
 
@@ -271,14 +271,15 @@ def refuse_other_run(row: Row, settings: Settings, path: Path) -> None:
     model, optimizer = row["model"], row["optimizer"]
     if model not in settings.models or optimizer not in settings.optimizers:
         return
-    rates, same = settings.rates_of(model, optimizer), ("steps", "examples")
-    here = {"steps": settings.steps_of(model), "examples": settings.examples_of(model)}
-    if row["learning_rate"] not in rates or any(row[field] != here[field] for field in same):
-        rates_here = ", ".join(f"{rate:g}" for rate in rates)
+    rates = settings.rates_of(model, optimizer)
+    steps, examples = settings.steps_of(model), settings.examples_of(model)
+    same = (row["steps"], row["examples"]) == (steps, examples)
+    if not same or row["learning_rate"] not in rates:
+        here = ", ".join(f"{rate:g}" for rate in rates)
         raise ThinwireError(
             f"{path}: its {model} had {row['steps']} steps of {row['examples']} examples at "
-            f"lr={row['learning_rate']:g}, this command has {here['steps']} of {here['examples']} "
-            f"at {rates_here}: give it the same --steps, --examples and --lrs, or another file"
+            f"lr={row['learning_rate']:g}, this command has {steps} of {examples} at {here}: give "
+            "it the same --steps, --examples and --lrs, or another file"
         )
 
 
