@@ -1,11 +1,13 @@
 """One call, no state: the sum over the ranks, in the form the input came in."""
 
+import gc
 from datetime import timedelta
 
 import pytest
 import torch
 
 import thinwire as tw
+from thinwire.frontends import functional
 from thinwire.types import Sparse
 
 COLLECTIVES = {
@@ -99,6 +101,21 @@ def test_what_float32_would_not_hold_is_refused(dtype):
     for form in (x, x.to_sparse(), Sparse(torch.arange(6), x, 6)):
         with pytest.raises(tw.RecipeError, match=f"floating point numbers, not {dtype}"):
             tw.sparse_all_reduce(form, "dense")
+
+
+def kept_before_and_after(group, rank, size):
+    """How many communicators are kept as this group comes, and once it has made two calls."""
+    gc.collect()
+    before = len(functional._communicators)
+    for _ in range(2):
+        tw.sparse_all_reduce(torch.ones(2000), "topk", group=group)
+    return before, len(functional._communicators)
+
+
+def test_nothing_is_kept_of_a_group_that_is_gone(cluster):
+    runs = [cluster.run(kept_before_and_after, 2) for _ in range(3)]  # each in its own group
+    assert runs[0] == runs[1] == runs[2]
+    assert all(after == before + 1 for before, after in runs[0])
 
 
 def only_some_come(group, rank, size, recipe):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 from torch import Tensor
@@ -15,7 +16,7 @@ from thinwire.types import Selection, Sparse, StepContext, accumulator
 from thinwire.units.rows import from_coo, to_coo
 
 T = TypeVar("T", Tensor, Sparse)
-_communicators: dict[dist.ProcessGroup | None, GroupCommunicator] = {}
+_communicators = WeakKeyDictionary[dist.ProcessGroup, GroupCommunicator]()
 
 
 def sparse_all_reduce(
@@ -69,9 +70,11 @@ def _as_sparse(total: Selection) -> Sparse:
 
 
 def _communicator(group: dist.ProcessGroup | None) -> GroupCommunicator:
-    """Kept by group: making one is itself a collective call."""
+    """Kept for as long as its group is there: making one is itself a collective call."""
     check_initialized()
     key = group or (dist.group.WORLD if dist.is_initialized() else None)
+    if key is None:
+        return GroupCommunicator()
     if key not in _communicators:
         _communicators[key] = GroupCommunicator(group)
     return _communicators[key]
