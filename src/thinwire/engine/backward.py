@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import RLock
 from typing import TYPE_CHECKING
 
 import torch
@@ -54,6 +55,7 @@ class BackwardPass:
         self._failure: BaseException | None = None
         self._all_steady = not may_be_unused
         self._sent = False
+        self._in_turn = RLock()  # whoever ends a step may not be the thread that makes it
         if synchronizer.running is not None:
             synchronizer.running.break_off("its backward pass broke off")
         synchronizer.roster.begin()
@@ -63,15 +65,35 @@ class BackwardPass:
 
     def add(self, grads: Mapping[str, Tensor]) -> None:
         """Gradients that are ready now. Errors wait for `finish`."""
-        if self._failure is not None:
-            return
-        try:
-            self._add(grads)
-        except BaseException as error:
-            self._failure = error
+        with self._in_turn:
+            if self._failure is not None:
+                return
+            try:
+                self._add(grads)
+            except BaseException as error:
+                self._failure = error
 
     def finish(self) -> dict[str, Tensor]:
         """End the step. Returns what takes the place of COO gradients, by name."""
+        with self._in_turn:
+            return self._finish()
+
+    def break_off(self, why: str) -> None:
+        """Take back what was done, and give up the group: others may be further on, or wait.
+
+        Unless nothing was sent: then all ranks know. Another thread that exchanges for this step
+        hears of the group first, and nothing is taken back while it still changes a state.
+        """
+        if self._sync.running is not self:
+            return  # it was taken back before
+        if self._sent:
+            self._runner.give_up(why)
+            self._sync.everyone.give_up(why)
+        with self._in_turn:
+            if self._sync.running is self:
+                self._take_back(why)
+
+    def _finish(self) -> dict[str, Tensor]:
         try:
             if self._failure is not None:
                 raise self._failure
@@ -95,26 +117,18 @@ class BackwardPass:
             self._sync.choosers.end_step()
         return self._averaged_rows
 
-    def break_off(self, why: str) -> None:
-        """Take back what was done, and give up the group: others may be further on, or wait.
-
-        Unless nothing was sent: then all ranks know.
-        """
-        if self._sync.running is not self:
-            return  # it was taken back before
+    def _take_back(self, why: str) -> None:
         self._sync.running = None
         self._failure = self._failure or ExchangeError(f"the step was given up: {why}")
         self._runner.readback.forget()
         self._sync.truth.forget()
-        if self._sent:
-            self._runner.give_up(why)
-            self._sync.everyone.give_up(why)
         try:
             self._runner.abandon()
         finally:
             self._sync.roster.undo()
 
     def _add(self, grads: Mapping[str, Tensor]) -> None:
+        self._sync.refuse_closed()
         self._sync.roster.refuse_torn()
         self._sync.comm.refuse_if_given_up()
         if self._at_once:

@@ -208,8 +208,8 @@ class Roster:
         return tensors
 
     def restart(self, saved: dict[str, SavedState], forms: Forms) -> None:
-        """Forget all units, and assemble the next ones from these states."""
-        self._torn = False
+        """Forget all units, and assemble the next ones from these states; no step is taken back."""
+        self._torn, self._before, self._touched = False, None, []
         self.forms, self._past = self.forms | forms, self._costs_so_far()
         self.units.clear()
         self.rows.clear()

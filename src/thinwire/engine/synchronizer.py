@@ -145,8 +145,7 @@ class Synchronizer:
         Each update is written into its gradient's own storage and returned. Sparse (COO)
         gradients come back as new COO tensors, averaged whole.
         """
-        if self.closed:
-            raise ClosedError("this Synchronizer was closed: make a new Synchronizer to go on")
+        self.refuse_closed()
         check_named(grads)
         step = BackwardPass(self, at_once=True)
         step.add(without_graph(grads))
@@ -156,6 +155,17 @@ class Synchronizer:
             self.audit.compare("the ranks' updates", updates)
         self.tell()
         return updates
+
+    def refuse_closed(self) -> None:
+        """Raise, if `close` ended all exchanges."""
+        if self.closed:
+            raise ClosedError("this Synchronizer was closed: make a new Synchronizer to go on")
+
+    def end_step(self, why: str = "a state is loaded in the middle of a step") -> None:
+        """Let end what is queued, and take back a backward pass that broke off."""
+        self.runner.worker.drain()
+        if self.running is not None:
+            self.running.break_off(why)
 
     def tell(self) -> None:
         """Let those who watch look at the step that is over: whole, also where they fail."""
@@ -199,9 +209,7 @@ class Synchronizer:
         After an error, or in the middle of a backward pass that broke off, it is that before the
         step. `gather`: what all ranks must, in one dict on every rank; then every rank must call.
         """
-        self.runner.worker.drain()
-        if self.running is not None:
-            self.running.break_off("its state was asked for in the middle of a step")
+        self.end_step("its state was asked for in the middle of a step")
         self.runner.worker.join_streams()
         mine = seal(
             {
@@ -231,8 +239,10 @@ class Synchronizer:
         was. Where no front end knows the model, a state of other tensors is told of in the first
         step that is complete without one of which something waits. `recipe_changed` lets the state
         be of another recipe that keeps the same of what waits. `lost` are ranks whose states are
-        gone: the list of the others' then is enough, and what waited on these is lost.
+        gone: the list of the others' then is enough, and what waited on these is lost. A backward
+        pass that broke off is taken back first, as by `state_dict`.
         """
+        self.end_step()
         reader = Reader(
             self.pipeline,
             self.runner.seed,
@@ -261,7 +271,7 @@ class Synchronizer:
 
         A step that raised or was skipped is undone already; then, and before the first, nothing is.
         """
-        self.runner.worker.drain()
+        self.end_step("it was taken back")
         self.roster.undo_last()
         self.headroom.lose_sight()
 
@@ -271,6 +281,7 @@ class Synchronizer:
 
     def load_shared_state(self, state: Mapping[str, Any]) -> None:
         """Begin with what other ranks share, before `reconfigure`; nothing of its own waits."""
+        self.end_step()
         self._go_on_from(restore(regroup.joining(state), Reader(self.pipeline, self._seed)))
 
     def reconfigure(self, comm: GroupCommunicator) -> None:

@@ -146,6 +146,7 @@ class FSDPHandle(Handle):
         """Go on from a saved state: this rank's own, or all ranks', on this mesh or another."""
         if lost:
             raise RecipeError(f"{lost=}: of a sharded model the states of all ranks are needed")
+        self.synchronizer.end_step()
         states = states_in(state)
         own: list[Any] = []
         refusal = ""
