@@ -9,6 +9,7 @@ from torch.distributed import distributed_c10d as c10d
 import thinwire as tw
 from support.contracts.cases import state_digest
 from thinwire.comm import GroupCommunicator
+from thinwire.engine import regroup
 from thinwire.engine.saved import pack, unpack
 
 TIMEOUT = timedelta(seconds=15)
@@ -87,6 +88,40 @@ def joins_with_nothing(group, rank, size):
     sync.reconfigure(group_of([0, 1], rank, "both"))
 
 
+def breaks_off(group, rank, size, agreements):
+    """Rank 1 goes after so many of them: whether rank 0 has all it had, and goes on in a third."""
+    sync = tw.Synchronizer(RECIPES["ef21"], comm=group_of([0, 1], rank, "both"))
+    for step in range(2):
+        sync.average_all(gradients(step, rank))
+    before, second = state_digest(sync), group_of([0, 1], rank, "again")
+    if rank == 1:
+        words = [("the recipe or the seed", sync._settings)]
+        words.append(("what ranks share", regroup.in_words(regroup.alone(sync.state_dict()))))
+        for what, text in words[:agreements]:
+            second.agree(what, text)
+        second.close()
+        return None
+    with pytest.raises(tw.ExchangeError):
+        sync.reconfigure(second)
+    kept = state_digest(sync) == before
+    second.close()
+    sync.reconfigure(group_of([0], rank, "by itself"))
+    waits = waiting(sync, "own")
+    sync.average_all(gradients(2, rank))
+    return kept, bool(waits.any())
+
+
+def disagrees(group, rank, size):
+    """Whether each has what it had before."""
+    sync = tw.Synchronizer("topk(0.1)", comm=group_of([rank], rank, f"alone {rank}"))
+    for step in range(1 + rank):
+        sync.average_all(gradients(step, rank))
+    before = state_digest(sync)
+    with pytest.raises(tw.DisagreementError, match="what ranks share"):
+        sync.reconfigure(group_of([0, 1], rank, "both"))
+    return state_digest(sync) == before
+
+
 def without_a_copy(group, rank, size):
     sync = tw.Synchronizer("topk(0.1)", group, undo=False)
     for step in range(2):
@@ -124,6 +159,15 @@ def test_a_step_that_is_taken_back_was_never_made(cluster, recipe):
 def test_who_joins_without_what_ranks_share_is_told(cluster):
     for raised in cluster.run(joins_with_nothing, 2, expect=tw.DisagreementError):
         assert "ranks disagree on what ranks share" in raised.text and "'w': 1" in raised.text
+
+
+@pytest.mark.parametrize("agreements", [0, 1, 2])
+def test_a_change_that_breaks_off_leaves_all_that_waits(cluster, agreements):
+    assert cluster.run(breaks_off, 2, agreements)[0] == (True, True)
+
+
+def test_ranks_at_different_steps_keep_what_they_have(cluster):
+    assert cluster.run(disagrees, 2) == [True, True]
 
 
 def test_without_copies_nothing_is_taken_back(cluster):

@@ -108,6 +108,7 @@ class Synchronizer:
         self._every, self._replay = (truth, audit), replay
         self.awaited = Awaited()
         self.after_step: list[Callable[[], None]] = []  # told of every step that is over
+        (mesh or comm).agree("the recipe or the seed", self._settings)
         self._settle_in(comm, mesh, (group, timeout))
 
     def _settle_in(
@@ -118,7 +119,6 @@ class Synchronizer:
     ) -> None:
         """All that knows the group, and nothing of any step yet."""
         self.comm, self.everyone = comm, mesh or comm
-        self.everyone.agree("the recipe or the seed", self._settings)
         flat = self.node_size == 1 or comm.size == 1
         group, timeout = of_nodes
         nodes = None if flat else Nodes(group, self.node_size, timeout, comm.traffic)
@@ -289,19 +289,20 @@ class Synchronizer:
 
         What waits on this rank stays; what waited on ranks that are gone is lost. All must be at
         the same step: who joins has loaded the others' `shared_state`. The group before may be
-        broken. `comm` is the caller's, as in `Synchronizer(comm=...)`.
+        broken. `comm` is the caller's, as in `Synchronizer(comm=...)`. Where the new group breaks
+        off, or its ranks disagree, nothing has changed.
         """
         if self.node_size != 1 or self.everyone is not self.comm:
             raise RecipeError("a Synchronizer with nodes or a mesh cannot change its group")
-        mine = regroup.alone(self.state_dict())
+        mine, knows_all = regroup.alone(self.state_dict()), self.roster.knows_all
         restored = restore(mine, Reader(self.pipeline, self._seed))
-        knows_all = self.roster.knows_all
-        self.close()
+        comm.agree("the recipe or the seed", self._settings)
+        comm.agree("what ranks share", regroup.in_words(mine))
+        regroup.renew_means(restored.tensors, comm)
+        self.close()  # from here on nobody is waited for
         self.closed, self._owns_comm = False, False
         self._settle_in(comm)
         self.roster.knows_all = knows_all
-        comm.agree("what ranks share", regroup.in_words(mine))
-        regroup.renew_means(restored.tensors, comm)
         self._go_on_from(restored)
 
     def close(self) -> None:
