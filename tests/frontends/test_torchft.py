@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ RECIPE = tw.recipe("topk", density=0.1, bypass=0)
 class Quorum:
     """In place of torchft's Manager: one that has decided already."""
 
-    commits = True
+    commits, error = True, None
 
     def register_state_dict_fn(self, key, load, save):
         self.load, self.save = load, save
@@ -31,8 +32,15 @@ class Quorum:
     def wait_quorum(self):
         pass
 
+    def errored(self):
+        return self.error
+
+    def report_error(self, error):
+        self.error = error
+
     def should_commit(self):
-        return self.commits
+        error, self.error = self.error, None
+        return self.commits and error is None
 
 
 def backward(model, rank, step, factor=1.0):
@@ -79,6 +87,67 @@ def accumulates_and_clips(group, rank, size):
     replicas.close()
     dist.barrier()  # the store is rank 0's
     return same, dropped
+
+
+def address(rank):
+    """Where the replicas meet, and what keeps it there."""
+    store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False) if rank == 0 else None
+    port = torch.tensor([store.port if store else 0])
+    dist.broadcast(port, 0)
+    return f"{HOST}:{int(port)}", store
+
+
+def model_of(rank):
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(0)
+        return torch.nn.Linear(20, 8)
+
+
+def quorum_breaks_off(group, rank, size, how):
+    """In the second quorum: what was committed before stays, and is not sent again."""
+    from thinwire.frontends.torchft import Group, Replicas
+
+    (at, store), place, quorum = address(rank), Group(timedelta(seconds=3)), Quorum()
+    replicas, model = Replicas(quorum, place, RECIPE), model_of(rank)
+    place.place = (f"{at}/one", rank, size)
+    for step in range(2):
+        model.zero_grad()
+        backward(model, rank, step)
+        replicas.average(model)
+        assert replicas.should_commit()
+    committed, outcomes = state_digest(replicas.synchronizer), []
+    gone = {"no store": f"{HOST}:1/two", "nobody comes": f"{at}/two-{rank}"}
+    place.place = (gone[how], rank, size)
+    for _ in range(2):  # the same quorum does not get better
+        replicas.average(model)
+        said = type(quorum.error).__name__
+        commits = replicas.should_commit()
+        outcomes.append((said, commits, state_digest(replicas.synchronizer) == committed))
+    dist.barrier()
+    place.place = (f"{at}/three", rank, size)
+    replicas.average(model)
+    went_on = replicas.should_commit()
+    replicas.close()
+    dist.barrier()  # the store is rank 0's
+    return outcomes, went_on
+
+
+def after_the_first_quorum(group, rank, size):
+    """Replicas of a group that was configured before, and gradients of rows."""
+    from thinwire.frontends.torchft import Group, Replicas
+
+    (at, store), place, quorum = address(rank), Group(), Quorum()
+    place.place = (f"{at}/late", rank, size)
+    replicas = Replicas(quorum, place, RECIPE)
+    embedding = torch.nn.Embedding(30, 4, sparse=True)
+    embedding(torch.tensor([rank, 7])).sum().backward()
+    replicas.average(embedding)
+    with pytest.raises(tw.RecipeError, match="should_commit"):
+        replicas.average(embedding)
+    replicas.should_commit()
+    replicas.close()
+    dist.barrier()  # the store is rank 0's
+    return embedding.weight.grad.to_dense()
 
 
 def heals(group, rank, size):
@@ -143,6 +212,21 @@ def test_one_goes_on_alone_and_with_one_that_heals(frameworks):
 @needs("torchft")
 def test_it_accumulates_and_clips_as_any_loop_and_drops_what_is_not_committed(frameworks):
     assert frameworks.run(accumulates_and_clips, 2) == [(True, True)] * 2
+
+
+@needs("torchft")
+@pytest.mark.parametrize("how", ["no store", "nobody comes"])
+def test_what_was_committed_is_not_taken_back_where_the_next_quorum_breaks_off(frameworks, how):
+    once = ("ExchangeError", False, True)
+    assert frameworks.run(quorum_breaks_off, 2, how) == [([once, once], True)] * 2
+
+
+@needs("torchft")
+def test_who_comes_late_to_a_quorum_averages_with_it_and_rows_too(frameworks):
+    mine, theirs = frameworks.run(after_the_first_quorum, 2)
+    expected = torch.zeros(30, 4)
+    expected[[0, 1]], expected[7] = 0.5, 1.0
+    assert torch.equal(mine, expected) and torch.equal(mine, theirs)
 
 
 @needs("torchft")

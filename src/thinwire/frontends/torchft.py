@@ -24,7 +24,7 @@ from torchft.process_group import ProcessGroupGloo, create_store_client
 
 from thinwire.comm import GroupCommunicator
 from thinwire.engine.synchronizer import Synchronizer
-from thinwire.errors import ExchangeError
+from thinwire.errors import ExchangeError, RecipeError, ThinwireError
 from thinwire.frontends.handle import trained
 from thinwire.pipeline import Pipeline
 
@@ -52,7 +52,9 @@ class Replicas:
         self, manager: Manager, group: Group, recipe: Pipeline | str, seed: int = 0
     ) -> None:
         self.manager, self.group = manager, group
-        self._place = group.place
+        self._place: tuple[str, int, int] | None = None  # of the last quorum that was looked for,
+        self._met = False  # and whether all of it came together
+        self._averaged = False  # in a step that is neither committed nor taken back
         alone = GroupCommunicator.alone()  # until there is a quorum
         self.synchronizer = Synchronizer(recipe, seed=seed, comm=alone)
         manager.register_state_dict_fn(
@@ -60,20 +62,37 @@ class Replicas:
         )
 
     def average(self, model: torch.nn.Module) -> None:
-        """Replace each gradient by its mean; what goes wrong is told to the manager."""
+        """Replace each gradient by its mean; what goes wrong is told to the manager.
+
+        Once in every step: all that is trained together is one model.
+        """
+        if self._averaged:
+            raise RecipeError(
+                "average() came twice, and in between was not asked whether the first commits: "
+                "call should_commit() of Replicas, in place of the manager's, after each; of "
+                "several models average one nn.ModuleList"
+            )
         self.manager.wait_quorum()
-        grads = {n: p.grad for n, p in trained(model).items() if p.grad is not None}
+        if self.manager.errored():
+            return  # the step will not be committed
+        parameters = trained(model)
+        grads = {n: p.grad for n, p in parameters.items() if p.grad is not None}
         try:
             self._follow_quorum()
-            self.synchronizer.average_all(grads)
+            averaged = self.synchronizer.average_all(grads)
         except ExchangeError as error:  # a replica died: the state is as before the step
             self.manager.report_error(error)
+            return
+        self._averaged = True
+        for name, grad in averaged.items():
+            parameters[name].grad = grad
 
     def should_commit(self) -> bool:
         """Whether to step the optimiser; if not, what the step did here is taken back."""
         commits: bool = self.manager.should_commit()
-        if not commits:
+        if self._averaged and not commits:
             self.synchronizer.take_back()
+        self._averaged = False
         return commits
 
     def close(self) -> None:
@@ -82,12 +101,26 @@ class Replicas:
         self.synchronizer.comm.close()
 
     def _follow_quorum(self) -> None:
-        if self.group.place is None or self.group.place == self._place:
-            return
-        address, rank, size = self._place = self.group.place
-        store = create_store_client(address, self.group.timeout)
-        before = self.synchronizer.comm
-        name = f"thinwire/{address}"
-        comm = GroupCommunicator.at_store(store, name, rank, size, self.group.timeout)
-        self.synchronizer.reconfigure(comm)
+        """Go on in the group of the quorum. Where that broke off another quorum is waited for:
+        others may be in it, and this replica in the group before.
+        """
+        if self.group.place is not None and self.group.place != self._place:
+            self._place, self._met = self.group.place, False
+            self._meet(*self._place)
+            self._met = True
+        if not self._met:
+            raise ExchangeError("the replicas of this quorum did not come together")
+
+    def _meet(self, address: str, rank: int, size: int) -> None:
+        before, name, timeout = self.synchronizer.comm, f"thinwire/{address}", self.group.timeout
+        try:
+            store = create_store_client(address, timeout)
+        except RuntimeError as error:  # it was on a replica that died
+            raise ExchangeError(f"nobody answers for the store at {address}: {error}") from error
+        comm = GroupCommunicator.at_store(store, name, rank, size, timeout)
+        try:
+            self.synchronizer.reconfigure(comm)
+        except ThinwireError:
+            comm.close()
+            raise
         before.close()
