@@ -1,4 +1,4 @@
-"""A handle in the middle of a step: states that are loaded, and `close()`.
+"""A handle in the middle of a step, and with another loss scale: states that are loaded, `close()`.
 
 Covers engine/backward.py, engine/synchronizer.py.
 """
@@ -150,3 +150,41 @@ def begun_after_close(group, rank, size):
 
 def test_nothing_is_sent_of_a_step_that_begins_after_close(cluster):
     assert cluster.run(begun_after_close, 2) == [True] * 2
+
+
+def scaled(group, rank, size, before, after):
+    """Three steps, with a loss scale and without one, saved and gone on from in the other way."""
+
+    def start(scale):
+        model = nn.Linear(20, 64)
+        nn.init.constant_(model.weight, 0.25)
+        nn.init.zeros_(model.bias)
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale) if scale else None
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        return model, tw.wrap(optimizer, model, RECIPE, grad_scaler=scaler), scale or 1.0
+
+    def step(model, handle, scale, number):
+        draw = torch.Generator().manual_seed(10 * number + rank)
+        model.zero_grad()
+        (model(torch.randn(4, 20, generator=draw)).square().mean() * scale).backward()
+        handle.average()
+        return model.weight.grad / scale
+
+    trained, never_saved = start(before), start(None)
+    for number in range(3):
+        step(*trained, number)
+        step(*never_saved, number)
+    later = start(after)
+    later[1].load_state_dict(trained[1].state_dict())
+    same = [torch.equal(step(*later, n), step(*never_saved, n)) for n in range(3, 6)]
+    for _, handle, _ in (trained, never_saved, later):
+        handle.close()
+    return same
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(1024.0, None), (None, 1024.0), (1024.0, 256.0), (None, None)]
+)
+def test_a_run_goes_on_with_another_loss_scale_or_none(cluster, before, after):
+    """Scales are powers of two, so that all is the same to the last bit."""
+    assert cluster.run(scaled, 2, before, after) == [[True] * 3] * 2

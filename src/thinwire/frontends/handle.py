@@ -89,8 +89,16 @@ class Handle:
     def load_state_dict(
         self, state: Saved, *, recipe_changed: bool = False, lost: Collection[int] = ()
     ) -> None:
-        """Go on from a saved state, on all ranks; see `Synchronizer.load_state_dict`."""
-        self.synchronizer.load_state_dict(state, recipe_changed=recipe_changed, lost=lost)
+        """Go on from a saved state, on all ranks; see `Synchronizer.load_state_dict`.
+
+        With a GradScaler or without one, whichever it was when the state was saved.
+        """
+        sync = self.synchronizer
+        sync.load_state_dict(state, recipe_changed=recipe_changed, lost=lost)
+        if self._scaler is not None:
+            sync.scale = sync.scale or 1.0  # what was saved without one is of the loss itself
+        elif sync.scale:
+            sync.follow_scale(1.0)
 
     def close(self) -> None:
         """End the worker and its process groups. The model keeps its hooks: train no further."""
