@@ -107,7 +107,7 @@ def quorum_breaks_off(group, rank, size, how):
     """In the second quorum: what was committed before stays, and is not sent again."""
     from thinwire.frontends.torchft import Group, Replicas
 
-    (at, store), place, quorum = address(rank), Group(timedelta(seconds=3)), Quorum()
+    (at, _store), place, quorum = address(rank), Group(timedelta(seconds=3)), Quorum()
     replicas, model = Replicas(quorum, place, RECIPE), model_of(rank)
     place.place = (f"{at}/one", rank, size)
     for step in range(2):
@@ -136,7 +136,7 @@ def after_the_first_quorum(group, rank, size):
     """Replicas of a group that was configured before, and gradients of rows."""
     from thinwire.frontends.torchft import Group, Replicas
 
-    (at, store), place, quorum = address(rank), Group(), Quorum()
+    (at, _store), place, quorum = address(rank), Group(), Quorum()
     place.place = (f"{at}/late", rank, size)
     replicas = Replicas(quorum, place, RECIPE)
     embedding = torch.nn.Embedding(30, 4, sparse=True)

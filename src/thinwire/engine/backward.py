@@ -1,6 +1,6 @@
 """One step of all gradients: begun with the first, finished when the last was added."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -35,9 +35,9 @@ class BackwardPass:
     `at_once`: all gradients come in one `add`. Then the ranks agree on them, and on NaN and Inf,
     before anything is sent, and all units wait for `finish`, to be overlapped with each other.
 
-    `may_be_unused`: parameters whose gradient is zero on every rank keep their state untouched,
-    because DDP throws away what it gets for a parameter that no rank used. The ranks agree on
-    them in a small exchange per bucket.
+    `may_be_unused`: parameters that no rank used keep their state untouched, because DDP throws
+    away what it gets for them; so does their memory, where a gradient may be left over from an
+    earlier step. The ranks agree on them in a small exchange per bucket.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class BackwardPass:
         self._marks: list[Tensor] = []  # the first element of each plain sum
         self._all_plain = True
         self._unused: set[str] = set()
+        self._left_over: list[tuple[Tensor, Tensor]] = []  # memory of gradients, and what was there
         self._averaged_rows: dict[str, Tensor] = {}
         self._failure: BaseException | None = None
         self._all_steady = not may_be_unused
@@ -63,13 +64,16 @@ class BackwardPass:
         if not at_once:
             synchronizer.choosers.begin_step(("a backward pass",))
 
-    def add(self, grads: Mapping[str, Tensor]) -> None:
-        """Gradients that are ready now. Errors wait for `finish`."""
+    def add(self, grads: Mapping[str, Tensor], used: Collection[str] = ()) -> None:
+        """Gradients that are ready now, and which of them this rank used, where some may be unused.
+
+        Errors wait for `finish`.
+        """
         with self._in_turn:
             if self._failure is not None:
                 return
             try:
-                self._add(grads)
+                self._add(grads, used)
             except BaseException as error:
                 self._failure = error
 
@@ -115,6 +119,8 @@ class BackwardPass:
             seen = [*self._seen, *self._averaged_rows.values()]
             refuse(self._sync.nonfinite, seen, self._bad, bad_ranks)
             self._sync.choosers.end_step()
+        for memory, before in self._left_over:
+            memory.copy_(before)
         return self._averaged_rows
 
     def _take_back(self, why: str) -> None:
@@ -127,7 +133,7 @@ class BackwardPass:
         finally:
             self._sync.roster.undo()
 
-    def _add(self, grads: Mapping[str, Tensor]) -> None:
+    def _add(self, grads: Mapping[str, Tensor], used: Collection[str]) -> None:
         self._sync.refuse_closed()
         self._sync.roster.refuse_torn()
         self._sync.comm.refuse_if_given_up()
@@ -137,6 +143,8 @@ class BackwardPass:
             self._sent = True
         else:
             self._sent = True
+            if self._may_be_unused:
+                self._leave_out_unused(grads, used)
             self._inspect(grads)
         dense = {name: grad for name, grad in grads.items() if not grad.is_sparse}
         for name, grad in grads.items():
@@ -176,15 +184,21 @@ class BackwardPass:
             refuse(self._sync.nonfinite, grads.values(), bad_here, bad_ranks)
         return not bad_ranks
 
+    def _leave_out_unused(self, grads: Mapping[str, Tensor], used: Collection[str]) -> None:
+        """What no rank used offers zeros."""
+        with self._counted(self._sync.comm) as comm:
+            votes = comm.all_gather_meta([int(name in used) for name in grads])
+        named = zip(grads, zip(*votes, strict=True), strict=True)
+        unused = {n: grads[n] for n, on in named if not any(on) and not grads[n].is_sparse}
+        for grad, largest in zip(unused.values(), largest_magnitudes(unused), strict=True):
+            if largest:
+                self._left_over.append((grad, grad.clone()))
+                grad.zero_()
+        self._unused |= unused.keys()
+
     def _inspect(self, grads: Mapping[str, Tensor]) -> None:
-        """Find unused parameters, NaN and Inf."""
+        """Find NaN and Inf."""
         self._seen.extend(grad for grad in grads.values() if not grad.is_sparse)
-        if self._may_be_unused:
-            mine = [int(magnitude != 0) for magnitude in largest_magnitudes(grads)]
-            with self._counted(self._sync.comm) as comm:
-                votes = comm.all_gather_meta(mine)
-            used = [any(column) for column in zip(*votes, strict=True)]
-            self._unused |= {name for name, on in zip(grads, used, strict=True) if not on}
         looked_at_later = self._all_steady and self._sync.is_steady(_device(grads))
         if looked_at_later:
             self._sync.headroom.lose_sight()

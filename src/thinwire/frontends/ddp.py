@@ -3,10 +3,12 @@
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
 
 from thinwire.engine.backward import BackwardPass
 from thinwire.engine.finite import values_of
@@ -20,9 +22,12 @@ from thinwire.frontends.torch_private import GradBucket, after_backward, has_hoo
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What DDP handed over: gradients by name, the memory they lie in, and what it waits for."""
+    """What DDP handed over: gradients by name, which of them were used here, where they may be
+    unused, the memory they lie in, and what it waits for.
+    """
 
     grads: dict[str, Tensor]
+    used: set[str]
     buffer: Tensor
     future: torch.futures.Future[Tensor]
 
@@ -41,6 +46,8 @@ class DDPHandle(Handle):
         # DDP owns its reducer, the reducer this handle: a strong reference back would keep all.
         self._ddp = weakref.ref(ddp)
         self._names = {id(p): plain(name) for name, p in ddp.module.named_parameters()}
+        self._used: set[str] = set()  # by this rank since the last step, in whichever pass
+        self._marks = list(_marks(ddp, self._used)) if ddp.find_unused_parameters else []
         self._step: BackwardPass | None = None
         self._buckets: list[Bucket] = []
         self._added: list[list[str]] = []  # of this step, by the buckets that its units are made of
@@ -62,9 +69,11 @@ class DDPHandle(Handle):
         names = [self._names[id(p)] for p in bucket.parameters()]
         if bucket.index() == 0:
             self._follow_scale()
+        used = self._used.intersection(names)
         if bucket.is_last():
+            self._used.clear()
             self._raise_after_backward()
-        ready = Bucket(dict(zip(names, gradients(bucket), strict=True)), buffer, future)
+        ready = Bucket(dict(zip(names, gradients(bucket), strict=True)), used, buffer, future)
         first, last = bucket.index() == 0, bucket.is_last()
         # Also where nothing asks the host: queueing takes time, which the backward pass can use.
         self.synchronizer.runner.worker.submit(buffer.device, self._take, ready, first, last)
@@ -76,6 +85,12 @@ class DDPHandle(Handle):
         """Go on from a saved state, on all ranks; see `Synchronizer.load_state_dict`."""
         super().load_state_dict(state, recipe_changed=recipe_changed, lost=lost)
         self._regroup = Regroup(self.synchronizer.buckets)
+
+    def close(self) -> None:
+        """End the worker and its process groups. The model keeps its hooks: train no further."""
+        for mark in self._marks:
+            mark.remove()
+        super().close()
 
     @property
     def _may_be_unused(self) -> bool:
@@ -93,8 +108,9 @@ class DDPHandle(Handle):
             self._buckets, self._added = [], []
             self._failure = None  # of a step that a joined rank shadowed: nobody was there to tell
         self._buckets.append(bucket)
+        used = {name for one in self._buckets for name in one.used}
         for grads in self._regroup.take(bucket.grads, last):
-            self._step.add(grads)
+            self._step.add(grads, used)
             self._added.append(list(grads))
         if not last:
             return
@@ -168,6 +184,16 @@ class Regroup:
         if self._held and (last or not self._awaited):
             held, self._held = self._held, {}
             yield held
+
+
+def _marks(ddp: DistributedDataParallel, used: set[str]) -> Iterator[RemovableHandle]:
+    """Note whatever gets a gradient: before DDP hears of it, and under `no_sync` too."""
+    for name, p in named(ddp).items():
+        yield p.register_post_accumulate_grad_hook(partial(_note, used, name))
+
+
+def _note(used: set[str], name: str, parameter: Tensor) -> None:
+    used.add(name)
 
 
 def gradients(bucket: GradBucket) -> list[Tensor]:
