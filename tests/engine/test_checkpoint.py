@@ -106,8 +106,20 @@ def test_what_waits_goes_to_ranks_that_keep_a_state(size: int, node_size: int) -
         saved(rank, 8, node_size=2, **({"tensors": steps} if rank % 2 else {})) for rank in range(8)
     ]
     keepers = range(0, size, node_size)
-    parts = [restored(states, rank, size, node_size=node_size).tensors["w"] for rank in keepers]
-    assert sum(part["feedback/residual"][0].item() for part in parts) == 1010101
+    for given in (states, states[::-1]):  # also where the first in the list has nothing
+        parts = [restored(given, rank, size, node_size=node_size).tensors["w"] for rank in keepers]
+        assert sum(part["feedback/residual"][0].item() for part in parts) == 1010101
+
+
+def test_where_the_first_of_a_node_is_lost_the_other_nodes_keep_what_waits() -> None:
+    steps = {"w": {"step": torch.tensor(4)}}
+    states = [
+        without_means(2, 4, node_size=2),
+        *(saved(rank, 4, node_size=2, tensors=steps) for rank in (1, 3)),
+    ]
+    for given in (states, states[::-1]):
+        own = restored(given, 0, 1, lost=[0]).tensors["w"]
+        assert own["feedback/residual"].tolist() == [100, 100]
 
 
 @pytest.mark.parametrize(("saved_by", "here"), [(1, 2), (2, 1), (2, 4)])

@@ -1,4 +1,7 @@
-"""A file a rank: what cannot be read on one rank is refused on all, and nothing of it is loaded."""
+"""A file a rank: what cannot be read on one rank is refused on all, and nothing of it is loaded.
+
+Covers frontends/dcp.py.
+"""
 
 from datetime import timedelta
 from pathlib import Path
@@ -8,7 +11,7 @@ import torch
 
 import thinwire as tw
 from support.contracts.cases import state_digest
-from thinwire.frontends import rank_files
+from thinwire.frontends import dcp, rank_files
 
 RECIPE = tw.recipe("topk", density=0.1, bypass=0)
 
@@ -63,6 +66,32 @@ def at_another_size_of_nodes(group, rank, size, folder, before, after):
     return mass(handle, rank, before), mass(later, rank, after)
 
 
+def order_of_calls(group, rank, size, folder, how):
+    """Which comes first as a state is loaded: the worker's last word, or one to the other ranks."""
+    handles, calls = two_models(group), []
+    for handle in handles:
+        worker, comm = handle.synchronizer.runner.worker, handle.synchronizer.comm
+        worker.drain = noted(calls, "drained", worker.drain)
+        comm.all_gather_meta = noted(calls, "asked", comm.all_gather_meta)
+    if how == "dcp":
+        torch.distributed.checkpoint.save(dcp.entry(handles[0]), checkpoint_id=folder)
+        calls.clear()
+        dcp.load(handles[0], folder)
+    else:
+        rank_files.save(folder, handles)
+        calls.clear()
+        rank_files.load(folder, handles)
+    return calls[: calls.index("asked")]
+
+
+def noted(calls, what, function):
+    def note(*arguments):
+        calls.append(what)
+        return function(*arguments)
+
+    return note
+
+
 def cut_off(file: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
@@ -102,6 +131,12 @@ def test_a_file_that_one_rank_refuses_is_refused_by_all(cluster, tmp_path, happe
     for told, kept in cluster.run(load, 2, str(tmp_path)):
         assert told.startswith("DisagreementError") and said in told
         assert kept == [True, True]
+
+
+@pytest.mark.parametrize(("how", "models"), [("rank files", 2), ("dcp", 1)])
+def test_no_rank_is_asked_while_a_step_is_under_way(cluster, tmp_path, how, models):
+    for before in cluster.run(order_of_calls, 2, str(tmp_path), how):
+        assert before == ["drained"] * models
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (4, 2)])

@@ -179,14 +179,16 @@ def _merged(
 
     What belongs to the unit or, as keys that begin with "mean_" or "common_", is the same on every
     rank, is taken as it is; but a "mean_" over P ranks becomes one over the new number. Of keys
-    that begin with "average_" every rank gets the mean over all.
+    that begin with "average_" every rank gets the mean over all. Of a node only the first rank has
+    what waits.
     """
-    template, merged = everyone[0], dict[str, SavedState]()
-    for name, first in template["tensors"].items():
+    merged = dict[str, SavedState]()
+    for name in everyone[0]["tensors"]:
         merged[name] = {}
-        for key, value in first.items():
+        known = {k: v for s in reversed(everyone) for k, v in s["tensors"][name].items()}
+        for key, value in known.items():
             if key.startswith("feedback/mean_"):
-                merged[name][key] = value * (template["world"] / size)
+                merged[name][key] = value * (everyone[0]["world"] / size)
             elif key.startswith("feedback/average_") and len(everyone) != size:
                 parts = [s["tensors"][name][key] for s in everyone if key in s["tensors"][name]]
                 merged[name][key] = torch.stack(parts).mean(0)

@@ -48,6 +48,9 @@ def load(
     As many ranks as saved, in nodes as before, read their own entry, others all of them: what waits
     is kept.
     """
+    if isinstance(handle, Outer):
+        handle.stats()  # waits for the exchange that is under way
+    _synchronizer(handle).end_step()
     prefix = _prefix(handle)
     reader = storage_reader or FileSystemReader(checkpoint_id)  # type: ignore[arg-type]
     found = reader.read_metadata().state_dict_metadata

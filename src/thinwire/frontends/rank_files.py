@@ -35,6 +35,8 @@ def load(folder: str | Path, handles: Sequence[Handle]) -> None:
     if not handles:
         return
     folder = Path(folder)
+    for handle in handles:
+        handle.synchronizer.end_step()  # its worker talks to the same ranks
     found = accepted_by_all(handles[0].synchronizer.everyone, partial(_find, folder, handles))
     if not found.by_rank:
         warnings.warn(
