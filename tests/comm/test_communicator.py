@@ -13,7 +13,7 @@ from support.collective import ranks
 from thinwire.comm import GroupCommunicator
 from thinwire.comm.lanes import Lanes
 from thinwire.comm.messages import EAGER, ring_bytes, rounds
-from thinwire.errors import DisagreementError, ExchangeError
+from thinwire.errors import DisagreementError, ExchangeError, RecipeError
 
 
 @pytest.mark.parametrize("size", range(1, 9))
@@ -176,3 +176,35 @@ def test_a_peer_that_does_not_answer_is_given_up(cluster, operation):
     for rank in (0, 2):
         assert outcomes[rank].is_a(ExchangeError), outcomes[rank]
         assert f"rank {rank} of 3: {operation} over gloo broke off" in outcomes[rank].text
+
+
+def handed_out(group, rank, size):
+    """What a rank has afterwards of tensors of all kinds, as texts, and in a gap of one of them."""
+    comm = GroupCommunicator(group)
+    numbers = torch.arange(24).view(2, 3, 4) + 7 * rank
+    kinds = {str(dtype): numbers.to(dtype) for dtype in DTYPES}
+    kinds["transposed"] = numbers.transpose(0, 2)
+    kinds["otherwise on each rank"] = (numbers.mT.contiguous().mT if rank else numbers).float()
+    kinds["channels last"] = numbers[None].float().to(memory_format=torch.channels_last)
+    around = numbers.clone()
+    kinds["with gaps"] = around[:, ::2, ::3]
+    kinds["expanded"] = numbers[:, :1].clone().expand(2, 3, 4)
+    kinds["of one"], kinds["of none"] = torch.tensor(rank), numbers[:0]
+    for tensor in kinds.values():
+        comm.broadcast(tensor)
+    with pytest.raises(RecipeError, match=r"torch.sparse_coo .*\(3, 3\).*dense"):
+        comm.broadcast(torch.eye(3).to_sparse())
+    comm.close()
+    return {kind: str(tensor.tolist()) for kind, tensor in kinds.items()}, around[0, 1, 1].item()
+
+
+DTYPES = [
+    torch.int16, torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2,
+    torch.bool, torch.complex64, torch.bfloat16, torch.float16, torch.float32, torch.int64,
+]  # fmt: skip
+
+
+def test_what_is_handed_out_may_be_of_any_dtype_and_lie_in_any_way(cluster):
+    (there, gap), (here, other) = cluster.run(handed_out, 2)
+    assert here == there
+    assert (gap, other) == (5, 12)  # each rank's own

@@ -8,6 +8,7 @@ do is known here alone:
 - Gloo's own allgather goes round a ring: P - 1 times all ranks must have had their turn. Messages
   from each to each are as many, and all under way at once.
 - Gloo cannot send CUDA memory, so small payloads are staged in pinned host memory.
+- Neither knows all dtypes, and Gloo does not see gaps between elements: broadcasts are of bytes.
 - Sizes and flags travel over a Gloo group of their own, so that NCCL users pay no device
   synchronisation for them.
 
@@ -36,6 +37,7 @@ from thinwire.comm.messages import (
     eager_bytes,
     for_backend,
     framed,
+    in_bytes,
     possible_length,
     ring_bytes,
     rounds,
@@ -140,12 +142,12 @@ class GroupCommunicator(Waits):
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
         if self.size == 1 or tensor.numel() == 0:
             return tensor
-        with self.named("broadcast"):
-            dist.broadcast(tensor, group=self._payload_group, group_src=source)
+        group = self._payload_group if tensor.is_cuda else self._meta_group
+        with self.named("broadcast"), in_bytes(tensor) as wire:
+            dist.broadcast(wire, group=group, group_src=source)
         self.watch_queue(tensor.device)
         # A tree in the backend: all but one receive it once, and all together send as often.
-        sends = self.rank == source
-        self.traffic.count(*((tensor.nbytes, 0) if sends else (0, tensor.nbytes)))
+        self.traffic.count(*((wire.nbytes, 0) if self.rank == source else (0, wire.nbytes)))
         return tensor
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:

@@ -3,15 +3,15 @@
 The cost models (`thinwire.cost`) take the same decisions from here as the communicator does.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from thinwire.errors import WireFormatError
+from thinwire.errors import RecipeError, WireFormatError
 
 EAGER = 1 << 20  # bytes that travel with their length, before the receiver knows it
 LENGTH = 8  # bytes of a length
@@ -83,6 +83,23 @@ def for_backend(tensor: Tensor, backend: str, filled: bool = False) -> Tensor:
     if filled:
         host.copy_(tensor)  # blocking: Gloo reads the bytes at once
     return host
+
+
+@contextmanager
+def in_bytes(tensor: Tensor) -> Iterator[Tensor]:
+    """The tensor as bytes, one behind the other, whatever its dtype and strides; what they are at
+    the end it has then. Elements that share memory are there once.
+    """
+    if tensor.layout is not torch.strided:
+        raise RecipeError(
+            f"a tensor of layout {tensor.layout} cannot be handed out to the other ranks "
+            f"({tuple(tensor.shape)}, {tensor.dtype}): let the model have it dense"
+        )
+    memory = tensor.detach()[tuple(slice(None if step else 1) for step in tensor.stride())]
+    wire = memory.contiguous().view(-1).view(torch.uint8)
+    yield wire
+    if wire.data_ptr() != memory.data_ptr():
+        memory.copy_(wire.view(tensor.dtype).view(memory.shape))
 
 
 @dataclass(slots=True)
