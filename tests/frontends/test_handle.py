@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import thinwire as tw
 from support.contracts.cases import state_digest
+from thinwire.engine.backward import BackwardPass
 
 RECIPE = tw.recipe("topk", density=0.05, bypass=10)
 PATIENCE = timedelta(seconds=15)
@@ -141,7 +142,7 @@ def begun_after_close(group, rank, size):
     sync.closed = True
     with pytest.raises(tw.ClosedError):
         sync.average_all({"w": torch.ones(2000)})
-    step = tw.engine.backward.BackwardPass(sync)
+    step = BackwardPass(sync)
     step.add({"0.weight": torch.ones(64, 20)})
     with pytest.raises(tw.ClosedError):
         step.finish()
@@ -150,6 +151,24 @@ def begun_after_close(group, rank, size):
 
 def test_nothing_is_sent_of_a_step_that_begins_after_close(cluster):
     assert cluster.run(begun_after_close, 2) == [True] * 2
+
+
+def scale_changes_after_a_broken_step(group, rank, size):
+    """What waited before the step, and what waits then."""
+    sync = tw.Synchronizer(RECIPE, group)
+    sync.follow_scale(4.0)
+    sync.average("w", torch.randn(40, 30))
+    before = sync.state_dict()["tensors"]["w"]["feedback/residual"]
+    BackwardPass(sync).add({"w": torch.randn(40, 30)})
+    sync.follow_scale(8.0)
+    BackwardPass(sync)
+    state = sync.state_dict()
+    return before, state["tensors"]["w"]["feedback/residual"], state["scale"]
+
+
+def test_what_waits_follows_the_scale_also_after_a_broken_step(cluster):
+    ((before, after, scale),) = cluster.run(scale_changes_after_a_broken_step, 1)
+    assert torch.equal(after, 2 * before) and scale == 8.0
 
 
 def scaled(group, rank, size, before, after):

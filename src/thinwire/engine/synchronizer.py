@@ -175,6 +175,7 @@ class Synchronizer:
     def follow_scale(self, scale: float) -> None:
         """Follow a change of the loss scale: what waits is in the old scale's units."""
         if self.scale and scale != self.scale:
+            self.end_step("the loss scale changed in the middle of a step")
             self.roster.scale_state(scale / self.scale)
             self.headroom.lose_sight()
         self.scale = scale
@@ -243,15 +244,8 @@ class Synchronizer:
         pass that broke off is taken back first, as by `state_dict`.
         """
         self.end_step()
-        reader = Reader(
-            self.pipeline,
-            self.runner.seed,
-            self.comm.rank,
-            self.comm.size,
-            self.node_size,
-            self.roster.forms,
-            self.roster.knows_all,
-        )
+        comm, known = self.comm, (self.roster.forms, self.roster.knows_all)
+        reader = Reader(self.pipeline, self._seed, comm.rank, comm.size, self.node_size, *known)
         read = partial(restore, state, reader, recipe_changed, lost)
         restored = accepted_by_all(self.comm, read)
         if not self.roster.knows_all:
