@@ -210,7 +210,8 @@ def gradients(bucket: GradBucket) -> list[Tensor]:
 
 def named(ddp: DistributedDataParallel) -> dict[str, torch.nn.Parameter]:
     """The parameters DDP synchronises, by the names the user gave them."""
-    return trained(ddp.module)
+    ignored = {plain(name) for name in ddp.parameters_to_ignore}
+    return {name: p for name, p in trained(ddp.module).items() if name not in ignored}
 
 
 def without_hook(ddp: DistributedDataParallel) -> DistributedDataParallel:
