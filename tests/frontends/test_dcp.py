@@ -96,6 +96,17 @@ def test_a_checkpoint_without_entries(tmp_path):
         load(open_sync(None), tmp_path)
 
 
+def one_does_not_see_it(group, rank, size, folder):
+    return refused(group, rank, size, folder if rank == 0 else f"{folder}/elsewhere")
+
+
+def test_a_checkpoint_that_one_rank_does_not_see_is_refused_on_all(cluster, tmp_path):
+    cluster.run(save, 2, str(tmp_path), False)
+    for said in cluster.run(one_does_not_see_it, 2, str(tmp_path)):
+        assert "rank 0: a checkpoint with thinwire.rank0, thinwire.rank1" in said
+        assert "rank 1: refused: the checkpoint cannot be read: FileNotFoundError" in said
+
+
 def local_steps(rank, steps, folder=None):
     """A model in rounds of four local steps: loaded, then trained."""
     with torch.random.fork_rng(devices=[]):

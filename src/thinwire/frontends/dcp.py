@@ -11,6 +11,7 @@ same tensor on all ranks, and all but one left out. So in the middle of a round 
 """
 
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 
 import torch
@@ -51,17 +52,10 @@ def load(
     if isinstance(handle, Outer):
         handle.stats()  # waits for the exchange that is under way
     _synchronizer(handle).end_step()
-    prefix = _prefix(handle)
+    prefix, sync = _prefix(handle), _synchronizer(handle)
     reader = storage_reader or FileSystemReader(checkpoint_id)  # type: ignore[arg-type]
-    found = reader.read_metadata().state_dict_metadata
-    entries: dict[str, Tensor] = {
-        name: torch.empty(entry.size, dtype=torch.uint8)
-        for name, entry in found.items()
-        if name.startswith(f"{prefix}rank") and isinstance(entry, TensorStorageMetadata)
-    }
-    if not entries:
-        raise StateError(f"the checkpoint has no entry {prefix}rank0: save entry(handle) with it")
-    own, sync = prefix + _place(handle), _synchronizer(handle)
+    entries = accepted_by_all(sync.everyone, partial(_find, reader, prefix)).entries
+    own = prefix + _place(handle)
     if own in entries and len(entries) == sync.everyone.size:
         mine = {own: entries[own]}
         dcp_load(mine, storage_reader=reader, process_group=process_group)
@@ -71,6 +65,32 @@ def load(
             return
     dcp_load(entries, storage_reader=reader, process_group=process_group)
     handle.load_state_dict(list(entries.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Room for each entry of the checkpoint that is ours: the same on all ranks, if all see it."""
+
+    entries: dict[str, Tensor]
+
+    @property
+    def summary(self) -> str:
+        return f"a checkpoint with {', '.join(sorted(self.entries))}"
+
+
+def _find(reader: StorageReader, prefix: str) -> _Found:
+    try:
+        found = reader.read_metadata().state_dict_metadata
+    except Exception as error:  # each storage has its own
+        raise StateError(f"the checkpoint cannot be read: {error!r}") from error
+    entries = {
+        name: torch.empty(entry.size, dtype=torch.uint8)
+        for name, entry in found.items()
+        if name.startswith(f"{prefix}rank") and isinstance(entry, TensorStorageMetadata)
+    }
+    if not entries:
+        raise StateError(f"the checkpoint has no entry {prefix}rank0: save entry(handle) with it")
+    return _Found(entries)
 
 
 @dataclass(frozen=True, slots=True)
