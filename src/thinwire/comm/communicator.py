@@ -10,7 +10,7 @@ do is known here alone:
 - Gloo cannot send CUDA memory, so small payloads are staged in pinned host memory.
 - Neither knows all dtypes, and Gloo does not see gaps between elements: broadcasts are of bytes.
 - Sizes and flags travel over a Gloo group of their own, so that NCCL users pay no device
-  synchronisation for them.
+  synchronisation for them: in host memory, whatever PyTorch's default device is.
 
 Bytes are counted as handed to the backend. For an allreduce that is the ring's share,
 2·(P-1)/P of the tensor in each direction, which is what Gloo and NCCL send.
@@ -192,7 +192,7 @@ class GroupCommunicator(Waits):
     def all_gather_meta(self, numbers: list[int]) -> list[list[int]]:
         if self.size == 1:
             return [numbers]
-        mine = torch.tensor(numbers, dtype=torch.int64)
+        mine = torch.tensor(numbers, dtype=torch.int64, device="cpu")
         everyone = self._gather_equal(mine)
         self.traffic.count(mine.nbytes * (self.size - 1), mine.nbytes * (self.size - 1))
         return [each.tolist() for each in everyone]
@@ -207,7 +207,7 @@ class GroupCommunicator(Waits):
         eager = eager_bytes(self.backend)
         frames = {id(t): framed(t, eager) for t in outgoing.values()}  # one may go to many
         beginnings = {r: frames[id(t)] for r, t in outgoing.items()}
-        room = torch.empty(len(sources), LENGTH + eager, dtype=torch.uint8)
+        room = torch.empty(len(sources), LENGTH + eager, dtype=torch.uint8, device="cpu")
         arrived = dict(zip(sources, room, strict=True))
         self._post(beginnings, arrived, self._meta_group).wait()
 
@@ -301,7 +301,7 @@ class GroupCommunicator(Waits):
         """Every rank's 1-D tensor, on the host: texts and states. Rare, so padded to one length."""
         everyones = self.all_gather_meta([tensor.numel()])
         lengths = [possible_length(n, rank) for rank, (n,) in enumerate(everyones)]
-        padded = torch.zeros(max(lengths), dtype=tensor.dtype)
+        padded = torch.zeros(max(lengths), dtype=tensor.dtype, device="cpu")
         padded[: tensor.numel()] = tensor
         return [t[:n] for t, n in zip(self._gather_equal(padded), lengths, strict=True)]
 

@@ -112,7 +112,9 @@ def hang_up(group: dist.ProcessGroup, peers: Iterable[int]) -> None:
     """
     for peer in peers:
         with suppress(RuntimeError):
-            work = dist.irecv(torch.empty(1), group=group, group_src=peer, tag=_NOBODY_S)
+            work = dist.irecv(
+                torch.empty(1, device="cpu"), group=group, group_src=peer, tag=_NOBODY_S
+            )
             if work is not None:
                 work.wait(timedelta(milliseconds=1))
 

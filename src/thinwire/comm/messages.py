@@ -50,7 +50,7 @@ def possible_length(length: int, source: int) -> int:
 
 def framed(payload: Tensor, eager: int) -> Tensor:
     """The length of the payload and its first bytes, on the host."""
-    length = torch.tensor([payload.numel()]).view(torch.uint8)
+    length = torch.tensor([payload.numel()], device="cpu").view(torch.uint8)
     return torch.cat((length, payload[:eager].cpu()))
 
 
@@ -79,7 +79,7 @@ def for_backend(tensor: Tensor, backend: str, filled: bool = False) -> Tensor:
     """Pinned host memory in place of CUDA memory, where Gloo is the backend."""
     if backend != "gloo" or not tensor.is_cuda:
         return tensor
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
     if filled:
         host.copy_(tensor)  # blocking: Gloo reads the bytes at once
     return host

@@ -1,10 +1,28 @@
 """What callers hand over as gradients: how the ranks compare it, and what is none."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def on_host(call: Callable[P, R]) -> Callable[P, R]:
+    """Inside, a tensor that names no device is on the host, also after `set_default_device`."""
+
+    @wraps(call)
+    def as_by_default(*args: P.args, **kwargs: P.kwargs) -> R:
+        if torch.get_default_device().type == "cpu":
+            return call(*args, **kwargs)
+        with torch.device("cpu"):
+            return call(*args, **kwargs)
+
+    return as_by_default
 
 
 def check_named(grads: object) -> None:

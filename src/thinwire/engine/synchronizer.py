@@ -20,7 +20,7 @@ from thinwire.engine.backward import BackwardPass
 from thinwire.engine.checkpoint import Restored, accepted_by_all, restore
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.fits import Reader
-from thinwire.engine.given import check_named, without_graph
+from thinwire.engine.given import check_named, on_host, without_graph
 from thinwire.engine.headroom import Headroom
 from thinwire.engine.roster import Roster
 from thinwire.engine.saved import STATE_VERSION, Saved, pack, seal, unpack
@@ -139,6 +139,7 @@ class Synchronizer:
         """The mean of `grad` over the ranks, by the recipe; see `average_all`."""
         return self.average_all({name: grad})[name]
 
+    @on_host
     def average_all(self, grads: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Average many gradients; selection of one runs beside the exchange of another.
 
@@ -180,6 +181,7 @@ class Synchronizer:
             self.headroom.lose_sight()
         self.scale = scale
 
+    @on_host
     def stats(self) -> dict[str, Any]:
         """Costs on this rank so far: `total`, and `tensors` by name.
 
@@ -204,6 +206,7 @@ class Synchronizer:
         truth = self.truth.row(units)
         return explain(self.pipeline, units, rows, self.choosers, truth)
 
+    @on_host
     def state_dict(self, gather: bool = False) -> dict[str, Any]:
         """All this rank must remember: numbers, strings and tensors, by parameter name.
 
@@ -231,6 +234,7 @@ class Synchronizer:
             return mine
         return {"version": STATE_VERSION, "ranks": list(map(unpack, self.comm.gather(pack(mine))))}
 
+    @on_host
     def load_state_dict(
         self, state: Saved, *, recipe_changed: bool = False, lost: Collection[int] = ()
     ) -> None:
@@ -273,11 +277,13 @@ class Synchronizer:
         """What ranks have in common, for one that joins: all of the state but what waits here."""
         return regroup.shared_part(self.state_dict())
 
+    @on_host
     def load_shared_state(self, state: Mapping[str, Any]) -> None:
         """Begin with what other ranks share, before `reconfigure`; nothing of its own waits."""
         self.end_step()
         self._go_on_from(restore(regroup.joining(state), Reader(self.pipeline, self._seed)))
 
+    @on_host
     def reconfigure(self, comm: GroupCommunicator) -> None:
         """Go on in another group, between two steps; every rank of it must call.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from thinwire import cookbook
 from thinwire.by_name import ByName
 from thinwire.comm import GroupCommunicator, check_initialized
+from thinwire.engine.given import on_host
 from thinwire.errors import RecipeError
 from thinwire.pipeline import Pipeline
 from thinwire.types import Selection, Sparse, StepContext, accumulator
@@ -19,6 +20,7 @@ T = TypeVar("T", Tensor, Sparse)
 _communicators = WeakKeyDictionary[dist.ProcessGroup, GroupCommunicator]()
 
 
+@on_host
 def sparse_all_reduce(
     x: T,
     recipe: Pipeline | str | Mapping[str, Any],
