@@ -3,6 +3,7 @@
 Covers frontends/reshard.py.
 """
 
+from copy import deepcopy
 from functools import lru_cache
 
 import pytest
@@ -15,6 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import thinwire as tw
+from thinwire.engine.saved import pack
 from thinwire.frontends import rank_files
 from thinwire.frontends.dcp import entry, load
 
@@ -313,6 +315,35 @@ def loaded_by_dcp(group, rank, size, folder, shards):
     train(model, rank, range(1))
     handle.close()
     return kept
+
+
+def given_something_else(group, rank, size, what):
+    """Rank 1 loads what is no state; the others' are their own, and stay unloaded."""
+    model, handle = compressed(2, SPARSE)
+    train(model, rank, range(2))
+    own, before = handle.state_dict(), handle.state_dict()["checksum"]
+    train(model, rank, range(2, 3))
+    packed = pack(own)
+    packed[len(packed) // 2] ^= 1
+    inside = deepcopy(own)
+    residuals = [k for one in inside["replica"]["tensors"].values() for k in one.values()]
+    next(k for k in residuals if k.dim() and k.numel())[0] += 1
+    other = {
+        "altered": packed, "altered inside": inside, "number": 3, "no shards": {"shard": 0},
+        "nothing": {},
+    }[what]  # fmt: skip
+    with pytest.raises(tw.ThinwireError) as caught:
+        handle.load_state_dict(other if rank == 1 else own)
+    return str(caught.value), handle.state_dict()["checksum"] != before
+
+
+@pytest.mark.parametrize("what", ["altered", "altered inside", "number", "no shards", "nothing"])
+def test_what_one_rank_of_the_mesh_cannot_read_is_refused_on_all(cluster, what):
+    everyone = cluster.run(given_something_else, 4, what)
+    assert all(kept for _, kept in everyone)
+    bad = (1, 3) if what == "altered inside" else (1,)  # those of a shard compare what is inside
+    others = {said for rank, (said, _) in enumerate(everyone) if rank not in bad}
+    assert others == {f"ranks {', '.join(map(str, bad))} of the mesh refused their states"}
 
 
 def refused(group, rank, size):

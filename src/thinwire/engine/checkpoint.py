@@ -43,8 +43,13 @@ class Summarised(Protocol):
 R = TypeVar("R", bound=Summarised)
 
 
-def accepted_by_all(comm: GroupCommunicator, read: Callable[[], R]) -> R:
-    """What this rank reads, if no rank refuses: all meet, or the others would wait for it."""
+def accepted_by_all(
+    comm: GroupCommunicator, read: Callable[[], R], mesh: GroupCommunicator | None = None
+) -> R:
+    """What this rank reads, if no rank refuses: all meet, or the others would wait for it.
+
+    `mesh`: the same ranks, or with them those of other shards, which read something else.
+    """
     restored, refusal = None, None
     try:
         restored = read()
@@ -53,13 +58,18 @@ def accepted_by_all(comm: GroupCommunicator, read: Callable[[], R]) -> R:
     except Exception as error:  # numbers, texts and tensors in each other's places
         refusal = StateError(f"this is no state that thinwire saved: {error!r}")
     says = f"refused: {refusal}" if restored is None else restored.summary
+    told: ThinwireError | None = refusal
     try:
         comm.agree("the saved state", says)
     except DisagreementError as error:
-        raise error from refusal
-    if restored is None:
-        assert refusal is not None
-        raise refusal
+        told = error
+    if mesh not in (None, comm) and (bad := mesh.agree("the load", "a state", told is not None)):
+        told = told or StateError(
+            f"ranks {', '.join(map(str, bad))} of the mesh refused their states"
+        )
+    if told is not None:
+        raise told from (None if told is refusal else refusal)
+    assert restored is not None
     return restored
 
 

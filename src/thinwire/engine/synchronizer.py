@@ -251,7 +251,7 @@ class Synchronizer:
         comm, known = self.comm, (self.roster.forms, self.roster.knows_all)
         reader = Reader(self.pipeline, self._seed, comm.rank, comm.size, self.node_size, *known)
         read = partial(restore, state, reader, recipe_changed, lost)
-        restored = accepted_by_all(self.comm, read)
+        restored = accepted_by_all(self.comm, read, self.everyone)
         if not self.roster.knows_all:
             self.awaited.load(restored.tensors, self.comm)
         self._go_on_from(restored)

@@ -147,13 +147,15 @@ class FSDPHandle(Handle):
         if lost:
             raise RecipeError(f"{lost=}: of a sharded model the states of all ranks are needed")
         self.synchronizer.end_step()
-        states = states_in(state)
         own: list[Any] = []
         refusal = ""
         try:
+            states = states_in(state)
             own = self._own(states)
         except StateError as error:
             refusal = str(error)
+        except Exception as error:  # numbers, texts and tensors in each other's places
+            refusal = f"this is no state that thinwire saved: {error!r}"
         bad = self.synchronizer.everyone.agree("the load", "a sharded state", flag=bool(refusal))
         if bad:  # all of them, also where only one was given what is not its own
             ranks = ", ".join(map(str, bad))
