@@ -23,8 +23,10 @@ from thinwire.frontends.torch_private import (
     after_backward,
     all_threads,
     backward_pass,
+    calls_hooks,
     composed_by,
     has_hook,
+    is_inner_step,
 )
 
 SOURCE = Path(__file__).parents[2] / "src" / "thinwire"
@@ -87,6 +89,20 @@ def test_a_ddp_model_tells_of_its_hook(cluster):
 def test_what_made_a_module_is_known():
     assert composed_by(nn.Linear(2, 2)) == set()
     assert composed_by(replicate(nn.Linear(2, 2))) == {"replicate"}
+
+
+def test_hooks_are_called_and_tell_a_step_within_a_step():
+    class Subclass(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    torch.optim.SGD([torch.ones(1)], 0.1)  # its step calls hooks from now on
+    optimizer, inner = Subclass([torch.ones(1)], 0.1), []
+    optimizer.register_step_post_hook(lambda one, *_: inner.append(is_inner_step(one)))
+    optimizer.step()
+    assert inner == [True, False]
+    assert not is_inner_step(optimizer)
+    assert calls_hooks(optimizer) and not calls_hooks(nn.Linear(2, 2))
 
 
 def test_the_profiler_takes_what_makes_it_see_all_threads():

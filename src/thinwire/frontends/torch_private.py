@@ -3,6 +3,7 @@
 What FSDP's uses is in `fsdp_private`, which takes long to import.
 """
 
+import sys
 from collections.abc import Callable
 
 import torch
@@ -24,6 +25,28 @@ def runs_before_steps(kind: type, optimizer: torch.optim.Optimizer) -> bool:
     """Whether a method of such an object is called before every step of the optimiser."""
     hooks = optimizer._optimizer_step_pre_hooks.values()
     return any(isinstance(getattr(hook, "__self__", None), kind) for hook in hooks)
+
+
+def calls_hooks(optimizer: object) -> bool:
+    """Whether hooks are called around its steps: not where torch has not initialised it."""
+    step = getattr(type(optimizer), "step", None)
+    return hasattr(step, "hooked") and hasattr(optimizer, "_optimizer_step_post_hooks")
+
+
+def is_inner_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Asked by a hook: whether the step is inside of another of the same optimiser.
+
+    A subclass's step may call its parent's, which calls the hooks too, if an optimiser of that
+    class was ever made.
+    """
+    frame, steps = sys._getframe(), 0
+    while frame.f_back is not None:
+        frame = frame.f_back
+        steps += frame.f_code is _AROUND_STEPS and frame.f_locals["self"] is optimizer
+    return steps > 1
+
+
+_AROUND_STEPS = torch.optim.Optimizer.profile_hook_step(lambda: None).__code__
 
 
 def composed_by(module: nn.Module) -> set[str]:

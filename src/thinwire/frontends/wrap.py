@@ -20,9 +20,9 @@ from thinwire.frontends.handle import (
     default_policy,
     plain,
     trained,
-    with_hooks,
 )
-from thinwire.frontends.torch_private import runs_before_steps
+from thinwire.frontends.stepping import hooked
+from thinwire.frontends.torch_private import is_inner_step, runs_before_steps
 from thinwire.pipeline import Pipeline
 
 
@@ -57,7 +57,7 @@ def wrap(
     """
     call = "wrap(optimizer, model, recipe)"
     check_order(model, call)
-    optimizer = with_hooks(optimizer, call)
+    optimizer = hooked(optimizer, call)
     _refuse_twice(model, optimizer)
     pipeline = checked(cookbook.recipe(recipe), trained(model), grad_scaler)
     sync = Synchronizer(
@@ -138,6 +138,8 @@ class WrapHandle(Handle):
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
+        if is_inner_step(optimizer):
+            return
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is not None:
             raise RecipeError(
@@ -153,4 +155,5 @@ class WrapHandle(Handle):
     def _after_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        self._averaged = False
+        if not is_inner_step(optimizer):
+            self._averaged = False

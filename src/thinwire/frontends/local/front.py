@@ -11,11 +11,12 @@ from thinwire.comm import GroupCommunicator
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
-from thinwire.frontends.handle import check_order, with_hooks
+from thinwire.frontends.handle import check_order
 from thinwire.frontends.local.fragments import fragments_of, trained_by, unwrapped
 from thinwire.frontends.local.handle import Outer
 from thinwire.frontends.local.setups import Every, OuterFactory, Setup, setup
 from thinwire.frontends.local.shared import Keep
+from thinwire.frontends.stepping import hooked
 from thinwire.pipeline import Pipeline
 
 CALL = "outer(model, optimizer, recipe)"
@@ -69,7 +70,7 @@ def outer(
     """
     check_order(model, CALL)
     given = optimizer if isinstance(optimizer, Sequence) else [optimizer]
-    optimizers = [with_hooks(one, CALL) for one in given]
+    optimizers = [hooked(one, CALL, whole=True) for one in given]
     chosen = setup(
         recipe,
         every=every,

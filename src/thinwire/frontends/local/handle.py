@@ -17,6 +17,7 @@ from thinwire.errors import ClosedError
 from thinwire.frontends.local.checkpoint import OUTER_VERSION, Here, Restored, restore
 from thinwire.frontends.local.setups import Setup
 from thinwire.frontends.local.shared import Keep, SharedCopy
+from thinwire.frontends.torch_private import is_inner_step
 from thinwire.units.unit import Unit
 
 Tensors = dict[str, Tensor]
@@ -76,7 +77,7 @@ class Outer:
         self._length = setup.length(0)
         self._under_way: list[UnderWay] = []
         self._worker = OrderedWorker()
-        self._hook = optimizer.register_step_post_hook(self._after_step)
+        self._hook = optimizer.register_step_post_hook(self._stepped)
         self._scaler = grad_scaler
         if grad_scaler is not None:
             self._scaler_step = grad_scaler.step
@@ -178,8 +179,13 @@ class Outer:
         if self.synchronizer.closed:
             raise ClosedError("this handle was closed: call thinwire.outer again to go on")
 
-    def _after_step(self, *_: object) -> None:
-        """Called by the optimiser: one local step was made."""
+    def _stepped(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """Called by the optimiser."""
+        if not is_inner_step(optimizer):
+            self._after_step()
+
+    def _after_step(self) -> None:
+        """One local step was made."""
         self._steps += 1
         self._in_round += 1
         distance = self._length // len(self.fragments)
