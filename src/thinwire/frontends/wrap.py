@@ -18,9 +18,9 @@ from thinwire.frontends.handle import (
     check_order,
     checked,
     default_policy,
-    plain,
     trained,
 )
+from thinwire.frontends.newcomers import Newcomers, refuse_strangers
 from thinwire.frontends.stepping import hooked
 from thinwire.frontends.torch_private import is_inner_step, runs_before_steps
 from thinwire.pipeline import Pipeline
@@ -59,6 +59,7 @@ def wrap(
     check_order(model, call)
     optimizer = hooked(optimizer, call)
     _refuse_twice(model, optimizer)
+    refuse_strangers(model, [optimizer])
     pipeline = checked(cookbook.recipe(recipe), trained(model), grad_scaler)
     sync = Synchronizer(
         pipeline,
@@ -101,7 +102,8 @@ class WrapHandle(Handle):
     ) -> None:
         # As DDP has them, for which they come in the order of the backward pass.
         self._parameters = dict(reversed(trained(model).items()))
-        self._frozen = {n: p for n, p in model.named_parameters() if not p.requires_grad}
+        known = self._parameters.values()
+        self._newcomers = Newcomers(model, [optimizer], known, "wrap")
         super().__init__(synchronizer, self._parameters, grad_scaler)
         self._averaged = False
         with torch.no_grad():
@@ -112,7 +114,7 @@ class WrapHandle(Handle):
 
     def average(self) -> None:
         """Average the gradients now; the next `step()` takes them as they are then."""
-        self._refuse_unfrozen()
+        self._newcomers.refuse()
         self._follow_scale()
         grads = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
         averaged = self.synchronizer.average_all(grads)
@@ -125,15 +127,6 @@ class WrapHandle(Handle):
         self._before.remove()
         self._after.remove()
         super().close()
-
-    def _refuse_unfrozen(self) -> None:
-        """Each rank would step by its own gradient, and the replicas would come apart."""
-        thawed = [n for n, p in self._frozen.items() if p.requires_grad and p.grad is not None]
-        if thawed:
-            raise RecipeError(
-                f"{plain(thawed[0])!r} was frozen when wrap() was called, and so is not averaged: "
-                "close() the handle and wrap() again"
-            )
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]

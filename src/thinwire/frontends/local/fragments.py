@@ -10,20 +10,16 @@ from thinwire.engine.given import is_dtensor
 from thinwire.errors import RecipeError
 from thinwire.frontends.compress import unwrapped as inside
 from thinwire.frontends.handle import plain
+from thinwire.frontends.newcomers import refuse_strangers
 
 
 def trained_by(
     model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
 ) -> dict[str, nn.Parameter]:
     """The model's parameters by the names the user gave them, if these optimisers have them all."""
+    refuse_strangers(model, optimizers)
     names = {p: plain(name) for name, p in unwrapped(model).named_parameters()}
     stepped = {p for one in optimizers for group in one.param_groups for p in group["params"]}
-    foreign = [p for p in stepped if p not in names]
-    if foreign:
-        raise RecipeError(
-            f"the optimiser has {len(foreign)} parameters that are not the model's, one of shape "
-            f"{tuple(foreign[0].shape)}: make it from model.parameters()"
-        )
     left = [name for p, name in names.items() if p.requires_grad and p not in stepped]
     if left:
         raise RecipeError(

@@ -16,6 +16,7 @@ from thinwire.frontends.local.fragments import fragments_of, trained_by, unwrapp
 from thinwire.frontends.local.handle import Outer
 from thinwire.frontends.local.setups import Every, OuterFactory, Setup, setup
 from thinwire.frontends.local.shared import Keep
+from thinwire.frontends.newcomers import Newcomers
 from thinwire.frontends.stepping import hooked
 from thinwire.pipeline import Pipeline
 
@@ -92,7 +93,9 @@ def outer(
         chosen.recipe, group, seed, nonfinite=nonfinite, node_size=node_size, timeout=timeout
     )
     _begin_alike(unwrapped(model), chosen, sync.comm)
-    return Outer(parameters, optimizers[-1], chosen, parts, sync, keep, grad_scaler)
+    told = parameters.values()
+    newcomers = Newcomers(model, optimizers, told, "outer", end="synchronize() and close()")
+    return Outer(parameters, optimizers[-1], chosen, parts, sync, keep, newcomers, grad_scaler)
 
 
 def _own_way(own: float | None, node_size: int | str) -> float | None:

@@ -17,6 +17,7 @@ from thinwire.errors import ClosedError
 from thinwire.frontends.local.checkpoint import OUTER_VERSION, Here, Restored, restore
 from thinwire.frontends.local.setups import Setup
 from thinwire.frontends.local.shared import Keep, SharedCopy
+from thinwire.frontends.newcomers import Newcomers
 from thinwire.frontends.torch_private import is_inner_step
 from thinwire.units.unit import Unit
 
@@ -64,11 +65,12 @@ class Outer:
         fragments: Sequence[tuple[str, ...]],
         synchronizer: Synchronizer,
         keep: Keep,
+        newcomers: Newcomers,
         grad_scaler: "torch.amp.GradScaler | None" = None,
     ) -> None:
         self.setup, self.fragments, self.synchronizer = setup, list(fragments), synchronizer
         self.shared = SharedCopy(parameters, setup.outer, keep, self._waiting)
-        self._parameters, self._keep = parameters, keep
+        self._parameters, self._keep, self._newcomers = parameters, keep, newcomers
         self._kind = type(self.shared.optimizer).__name__
         synchronizer.roster.expect(self.shared.parameters)
         defaults = self.shared.optimizer.defaults
@@ -186,6 +188,7 @@ class Outer:
 
     def _after_step(self) -> None:
         """One local step was made."""
+        self._newcomers.refuse()
         self._steps += 1
         self._in_round += 1
         distance = self._length // len(self.fragments)
