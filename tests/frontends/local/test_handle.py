@@ -257,3 +257,28 @@ def test_a_count_of_steps_is_not_kept_short():
     kept = handle.shared.optimizer.state.values()
     assert [int(own["step"]) for own in kept] == [258, 258]
     handle.close()
+
+
+def in_a_mode(group, rank, size, mode, settings):
+    """The weights after a story of which all that `outer` offers is done in this mode."""
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with mode():
+        handle = tw.outer(model, optimizer, KEEPING, every=4, outer=NESTEROV, **settings)
+    train(model, optimizer, rank, range(6))
+    with mode():
+        handle.load_state_dict(handle.state_dict())
+        handle.synchronize()
+    train(model, optimizer, rank, range(6, 12))
+    handle.synchronize()
+    handle.close()
+    return flat(model.parameters())
+
+
+@pytest.mark.parametrize("settings", [{}, {"delay": 3, "hold": 0.5, "own": 0.4}], ids=str)
+def test_what_is_done_in_inference_mode_is_trained_on(cluster, settings):
+    """As where the model is evaluated: what torch makes there can never be stepped."""
+    plain, _ = cluster.run(in_a_mode, 2, torch.enable_grad, settings)
+    for mode in (torch.inference_mode, torch.no_grad):
+        for weights in cluster.run(in_a_mode, 2, mode, settings):
+            assert torch.equal(weights, plain)

@@ -23,6 +23,7 @@ from thinwire.pipeline import Pipeline
 CALL = "outer(model, optimizer, recipe)"
 
 
+@torch.inference_mode(False)  # what is made in it could not be stepped later
 def outer(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],

@@ -86,6 +86,7 @@ class Outer:
             counting = partial(self._step_of_scaler, optimizer)
             grad_scaler.step = counting  # type: ignore[method-assign]
 
+    @torch.inference_mode(False)  # what is made in it could not be stepped later
     def synchronize(self) -> None:
         """End the round now, on all ranks: what is under way arrives, then all fragments meet.
 
@@ -106,6 +107,7 @@ class Outer:
         with self._keep.waiting(self._units):
             return self.synchronizer.stats() | {"local": local}
 
+    @torch.inference_mode(False)
     def state_dict(self, gather: bool = False) -> dict[str, Any]:
         """What this rank must remember, also in the middle of a round.
 
@@ -135,6 +137,7 @@ class Outer:
         everyones = self.synchronizer.comm.gather(pack(mine))
         return {"version": OUTER_VERSION, "ranks": list(map(unpack, everyones))}
 
+    @torch.inference_mode(False)
     def load_state_dict(self, state: Saved, *, lost: Collection[int] = ()) -> None:
         """Go on from a saved state, after the model and its optimiser were loaded.
 
