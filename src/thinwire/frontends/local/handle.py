@@ -1,7 +1,8 @@
 """What `outer` gives back: the hook of an optimiser, statistics, checkpoints, the end."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from thinwire.engine.synchronizer import Synchronizer
 from thinwire.engine.thread import OrderedWorker
 from thinwire.errors import ClosedError
 from thinwire.frontends.local.checkpoint import OUTER_VERSION, Here, Restored, restore
+from thinwire.frontends.local.scaler import ScalerSteps
 from thinwire.frontends.local.setups import Setup
 from thinwire.frontends.local.shared import Keep, SharedCopy
 from thinwire.frontends.newcomers import Newcomers
@@ -80,11 +82,10 @@ class Outer:
         self._under_way: list[UnderWay] = []
         self._worker = OrderedWorker()
         self._hook = optimizer.register_step_post_hook(self._stepped)
-        self._scaler = grad_scaler
-        if grad_scaler is not None:
-            self._scaler_step = grad_scaler.step
-            counting = partial(self._step_of_scaler, optimizer)
-            grad_scaler.step = counting  # type: ignore[method-assign]
+        self._counting = partial(self._counts_if_left_out, optimizer)
+        self._scaler = None if grad_scaler is None else ScalerSteps.of(grad_scaler)
+        if self._scaler is not None:
+            self._scaler.begin(self._counting)
 
     @torch.inference_mode(False)  # what is made in it could not be stepped later
     def synchronize(self) -> None:
@@ -176,7 +177,7 @@ class Outer:
         """
         self._hook.remove()
         if self._scaler is not None:
-            self._scaler.step = self._scaler_step  # type: ignore[method-assign]
+            self._scaler.end(self._counting)
         self._worker.close()
         self.synchronizer.close()
 
@@ -201,19 +202,15 @@ class Outer:
             self._next_round()  # also where the exchange breaks off: the next one sends it all
         self._apply_until(self._steps, self.setup.blend, self.setup.own)
 
-    def _step_of_scaler(
-        self,
-        counted: torch.optim.Optimizer,
-        optimizer: torch.optim.Optimizer,
-        *args: Any,
-        **kwargs: Any,
-    ) -> float | None:
-        """One that is left out counts: it is by this rank alone, which would then be behind."""
+    @contextmanager
+    def _counts_if_left_out(
+        self, counted: torch.optim.Optimizer, optimizer: torch.optim.Optimizer
+    ) -> Iterator[None]:
+        """A scaler leaves a step out by its own rank alone, which would then be behind."""
         before = self._steps
-        loss = self._scaler_step(optimizer, *args, **kwargs)
+        yield
         if optimizer is counted and self._steps == before:
             self._after_step()
-        return loss
 
     def _next_round(self) -> None:
         self._round += 1
