@@ -20,6 +20,7 @@ from thinwire import cookbook, foreach
 from thinwire.auto import Auto, dense_pipeline
 from thinwire.by_name import ByName
 from thinwire.comm import node_size_of
+from thinwire.engine.finite import values_of
 from thinwire.errors import RecipeError
 from thinwire.feedback import Adam, Momentum, NoFeedback, Residual
 from thinwire.frontends.compress import compress, ddp_of
@@ -50,6 +51,8 @@ class Optimizer(TakesPart, torch.optim.Optimizer):
         self._moved = [
             {taken[p] for p in group["params"] if p in taken} for group in given.param_groups
         ]  # of each group, what came before the exchange
+        self._exchanged = False  # since the last step
+        handle.synchronizer.after_step.append(self._note_exchange)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Go on from what the backward pass left in the gradients."""
@@ -57,6 +60,7 @@ class Optimizer(TakesPart, torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._refuse_local_gradients()
         for group, moved in zip(self.param_groups, self._moved, strict=True):
             _refuse_other_moments(group, moved)
         by_way: dict[Way, list[Tensor]] = {way: [] for way in Way}
@@ -71,6 +75,19 @@ class Optimizer(TakesPart, torch.optim.Optimizer):
         with _without_momentum(self.given.param_groups):
             self._step_given(by_way, Way.CORRECTED)
         return loss
+
+    def _note_exchange(self) -> None:
+        self._exchanged = True
+
+    def _refuse_local_gradients(self) -> None:
+        """They would be taken for the ranks' mean, or for steps. Zeros are the same on all."""
+        exchanged, self._exchanged = self._exchanged, False
+        grads = (p.grad for group in self.param_groups for p in group["params"])
+        if not exchanged and any(g is not None and bool(values_of(g).any()) for g in grads):
+            raise RecipeError(
+                "no backward pass of the DDP model has exchanged these gradients: call backward() "
+                "outside of no_sync(), and set none by hand, as torch.autograd.grad's"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """The given optimiser's, with all that this rank's exchange must remember: of each rank."""
