@@ -70,6 +70,8 @@ def restore(
         own, exchange = next(mine, None), exchanges
     if own is not None and own["in_round"] >= length:
         raise StateError(f"the state is {own['in_round']} steps into a round of {length} here")
+    if own is not None:
+        _check_model(own, here.parameters)
     return Restored(exchange, first, own, length, summary(first))
 
 
@@ -113,6 +115,23 @@ def _check(state: Mapping[str, Any], here: Here) -> None:
         raise StateError(f"'own' of the state is no share of each parameter: {own}")
     for one in state["under_way"]:
         _check_under_way(one, here)
+
+
+def _check_model(own: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> None:
+    """Refuse to go on with another model than that of the save: its way is not this rank's.
+
+    An older state does not say which that was.
+    """
+    saved = own.get("beside")
+    if saved is None:
+        return
+    other = [name for name, p in parameters.items() if saved.get(name) != content(p)]
+    if other:
+        raise StateError(
+            f"this rank's model is not the one that it saved beside the state: {other[0]!r} "
+            f"differs ({len(other)} such). Load it after outer(), which gives all ranks the first "
+            "one's, and before the state; each rank its own, or synchronize() before a save of one"
+        )
 
 
 def _is_share(value: Any) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.engine.checkpoint import accepted_by_all
-from thinwire.engine.saved import Saved, pack, seal, unpack
+from thinwire.engine.saved import Saved, content, pack, seal, unpack
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.engine.thread import OrderedWorker
 from thinwire.errors import ClosedError
@@ -130,6 +130,7 @@ class Outer:
                 "shared": {n: p.detach().clone() for n, p in self.shared.parameters.items()},
                 "outer": self.shared.state(),
                 "own": dict(self.shared.own),
+                "beside": {name: content(p) for name, p in self._parameters.items()},
                 "under_way": [_saved(one) for one in self._under_way],
             }
         )
@@ -140,7 +141,7 @@ class Outer:
 
     @torch.inference_mode(False)
     def load_state_dict(self, state: Saved, *, lost: Collection[int] = ()) -> None:
-        """Go on from a saved state, after the model and its optimiser were loaded.
+        """Go on from a saved state, after the model and its optimiser were loaded, after `outer`.
 
         Every rank must call; what is refused on one is refused on all. At another number of ranks
         pass the list of all ranks' states, or a gathered one: a new round then begins, on all of
