@@ -226,14 +226,15 @@ class Preempted(Exception):
     pass
 
 
-def test_who_is_interrupted_while_waiting_still_has_the_message(monkeypatch):
+@pytest.mark.parametrize("raised", [Preempted, KeyboardInterrupt])
+def test_who_is_interrupted_while_waiting_still_has_the_message(monkeypatch, raised):
     """As by a signal that ends a job, which then saves what it has: the others have applied it."""
     model, optimizer, handle = begun(0, 3, every=4, outer=NESTEROV)
 
     def preempt(*_):
-        raise Preempted
+        raise raised
 
-    with monkeypatch.context() as waiting, pytest.raises(Preempted):
+    with monkeypatch.context() as waiting, pytest.raises(raised):
         waiting.setattr(Future, "exception", preempt)
         train(model, optimizer, 0, [3])
     met = flat(handle.shared.parameters.values())

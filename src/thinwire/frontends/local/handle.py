@@ -16,6 +16,7 @@ from thinwire.engine.synchronizer import Synchronizer
 from thinwire.engine.thread import OrderedWorker
 from thinwire.errors import ClosedError
 from thinwire.frontends.local.checkpoint import OUTER_VERSION, Here, Restored, restore
+from thinwire.frontends.local.patience import Patience
 from thinwire.frontends.local.scaler import ScalerSteps
 from thinwire.frontends.local.setups import Setup
 from thinwire.frontends.local.shared import Keep, SharedCopy
@@ -81,6 +82,7 @@ class Outer:
         self._length = setup.length(0)
         self._under_way: list[UnderWay] = []
         self._worker = OrderedWorker()
+        self._patience = Patience(synchronizer.runner.give_up)
         self._hook = optimizer.register_step_post_hook(self._stepped)
         self._counting = partial(self._counts_if_left_out, optimizer)
         self._scaler = None if grad_scaler is None else ScalerSteps.of(grad_scaler)
@@ -179,6 +181,7 @@ class Outer:
         self._hook.remove()
         if self._scaler is not None:
             self._scaler.end(self._counting)
+        self._patience.end()
         self._worker.close()
         self.synchronizer.close()
 
@@ -239,7 +242,8 @@ class Outer:
         """Apply what is due, in the order in which it was sent; None: all of it."""
         while self._under_way and (step is None or self._under_way[0].due <= step):
             one = self._under_way[0]
-            broke_off = one.means.exception() is not None  # who is interrupted here still has it
+            with self._patience.waiting():  # who is interrupted here still has it
+                broke_off = one.means.exception() is not None
             self._under_way.pop(0)
             if broke_off:
                 self.shared.take_up(one.sent, self.setup.hold)
@@ -266,7 +270,8 @@ class Outer:
 
         What broke off is told once, and sent anew in its next round.
         """
-        broken = [one for one in self._under_way if one.means.exception() is not None]
+        with self._patience.waiting():
+            broken = [one for one in self._under_way if one.means.exception() is not None]
         self._under_way = [one for one in self._under_way if one.means.exception() is None]
         self._worker.join_streams()
         for one in broken:
