@@ -96,7 +96,7 @@ def outer(
     _begin_alike(unwrapped(model), chosen, sync.comm)
     told = parameters.values()
     newcomers = Newcomers(model, optimizers, told, "outer", end="synchronize() and close()")
-    return Outer(parameters, optimizers[-1], chosen, parts, sync, keep, newcomers, grad_scaler)
+    return Outer(parameters, optimizers, chosen, parts, sync, keep, newcomers, grad_scaler)
 
 
 def _own_way(own: float | None, node_size: int | str) -> float | None:

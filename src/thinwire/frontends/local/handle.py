@@ -17,6 +17,7 @@ from thinwire.engine.thread import OrderedWorker
 from thinwire.errors import ClosedError
 from thinwire.frontends.local.checkpoint import OUTER_VERSION, Here, Restored, restore
 from thinwire.frontends.local.patience import Patience
+from thinwire.frontends.local.recovery import begins_anew
 from thinwire.frontends.local.scaler import ScalerSteps
 from thinwire.frontends.local.setups import Setup
 from thinwire.frontends.local.shared import Keep, SharedCopy
@@ -63,7 +64,7 @@ class Outer:
     def __init__(
         self,
         parameters: Mapping[str, nn.Parameter],
-        optimizer: torch.optim.Optimizer,
+        optimizers: Sequence[torch.optim.Optimizer],
         setup: Setup,
         fragments: Sequence[tuple[str, ...]],
         synchronizer: Synchronizer,
@@ -83,8 +84,9 @@ class Outer:
         self._under_way: list[UnderWay] = []
         self._worker = OrderedWorker()
         self._patience = Patience(synchronizer.runner.give_up)
-        self._hook = optimizer.register_step_post_hook(self._stepped)
-        self._counting = partial(self._counts_if_left_out, optimizer)
+        self._trained, self._skips = (parameters, optimizers), synchronizer.nonfinite == "skip"
+        self._hook = optimizers[-1].register_step_post_hook(self._stepped)
+        self._counting = partial(self._counts_if_left_out, optimizers[-1])
         self._scaler = None if grad_scaler is None else ScalerSteps.of(grad_scaler)
         if self._scaler is not None:
             self._scaler.begin(self._counting)
@@ -250,7 +252,11 @@ class Outer:
             means = one.means.result()
             self._worker.join_streams()
             self._step(means)
-            self.shared.apply(self.fragments[one.fragment], one.sent, blend, own)
+            names = self.fragments[one.fragment]
+            if self._skips and not means.moved and begins_anew(names, *self._trained):
+                self.shared.apply(names, {}, None, own)
+            else:
+                self.shared.apply(names, one.sent, blend, own)
 
     def _step(self, means: Means) -> None:
         if means.moved:
