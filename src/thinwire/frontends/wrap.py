@@ -12,6 +12,7 @@ from thinwire import cookbook
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
+from thinwire.frontends.beginning import begin_alike
 from thinwire.frontends.compress import unwrapped
 from thinwire.frontends.handle import (
     Handle,
@@ -106,9 +107,7 @@ class WrapHandle(Handle):
         self._newcomers = Newcomers(model, [optimizer], known, "wrap")
         super().__init__(synchronizer, self._parameters, grad_scaler)
         self._averaged = False
-        with torch.no_grad():
-            for tensor in (*model.parameters(), *model.buffers()):
-                synchronizer.comm.broadcast(tensor)
+        begin_alike(model, synchronizer.comm, "the model")
         self._before = optimizer.register_step_pre_hook(self._before_step)
         self._after = optimizer.register_step_post_hook(self._after_step)
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from thinwire.comm import GroupCommunicator
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
+from thinwire.frontends.beginning import begin_alike
 from thinwire.frontends.handle import check_order
 from thinwire.frontends.local.fragments import fragments_of, trained_by, unwrapped
 from thinwire.frontends.local.handle import Outer
@@ -93,7 +93,8 @@ def outer(
     sync = Synchronizer(
         chosen.recipe, group, seed, nonfinite=nonfinite, node_size=node_size, timeout=timeout
     )
-    _begin_alike(unwrapped(model), chosen, sync.comm)
+    what = "the model or the local steps"
+    begin_alike(unwrapped(model), sync.comm, what, _as_text(chosen))
     told = parameters.values()
     newcomers = Newcomers(model, optimizers, told, "outer", end="synchronize() and close()")
     return Outer(parameters, optimizers, chosen, parts, sync, keep, newcomers, grad_scaler)
@@ -108,16 +109,10 @@ def _own_way(own: float | None, node_size: int | str) -> float | None:
     return 0.0
 
 
-@torch.no_grad()
-def _begin_alike(model: torch.nn.Module, chosen: Setup, comm: GroupCommunicator) -> None:
-    """All ranks have the first one's parameters and buffers, if they are of the same model."""
+def _as_text(chosen: Setup) -> str:
+    """What of the local steps must be the same on all ranks."""
     every = "by the round" if callable(chosen.every) else chosen.every
-    tensors = dict((*model.named_parameters(), *model.named_buffers()))
-    form = "; ".join(f"{n}: {tuple(t.shape)} {t.dtype}" for n, t in tensors.items())
-    comm.agree(
-        "the model or the local steps",
+    return (
         f"{every=}, fragments={chosen.fragments}, delay={chosen.delay}, blend={chosen.blend}, "
-        f"hold={chosen.hold}, own={chosen.own}; {form}",
+        f"hold={chosen.hold}, own={chosen.own}; "
     )
-    for tensor in tensors.values():
-        tensor.copy_(comm.broadcast(tensor.contiguous()))
