@@ -178,6 +178,9 @@ def test_an_optimizer_is_wrapped_once_until_it_is_closed():
     handle = tw.wrap(sgd, model, "topk")
     with pytest.raises(tw.RecipeError, match=r"would average twice.*close\(\)"):
         tw.wrap(sgd, model, "topk")
+    other = torch.optim.Adam([model.bias], 0.1)
+    with pytest.raises(tw.RecipeError, match=r"'weight' was wrapped before.*that steps first"):
+        tw.wrap(other, model, "topk")
     handle.close()
     tw.wrap(sgd, model, "topk").close()
 

@@ -21,12 +21,6 @@ def has_hook(ddp: DistributedDataParallel) -> bool:
     return bool(ddp._comm_hooks)
 
 
-def runs_before_steps(kind: type, optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a method of such an object is called before every step of the optimiser."""
-    hooks = optimizer._optimizer_step_pre_hooks.values()
-    return any(isinstance(getattr(hook, "__self__", None), kind) for hook in hooks)
-
-
 def calls_hooks(optimizer: object) -> bool:
     """Whether hooks are called around its steps: not where torch has not initialised it."""
     step = getattr(type(optimizer), "step", None)

@@ -1,8 +1,9 @@
 """Any loop: gradients are averaged before `optimizer.step()`, without DDP."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any, Literal
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -23,7 +24,7 @@ from thinwire.frontends.handle import (
 )
 from thinwire.frontends.newcomers import Newcomers, refuse_strangers
 from thinwire.frontends.stepping import hooked
-from thinwire.frontends.torch_private import is_inner_step, runs_before_steps
+from thinwire.frontends.torch_private import is_inner_step
 from thinwire.pipeline import Pipeline
 
 
@@ -49,7 +50,8 @@ def wrap(
 
     For a loop without DDP; the model is not wrapped, and starts everywhere as on rank 0. All that
     was accumulated since the last step is sent at once, after the backward pass and not beside it.
-    Parameters without a gradient are left out, and must be so on every rank.
+    Parameters without a gradient are left out, and must be so on every rank. Of several optimisers
+    of one model wrap the one that steps first, and it alone.
 
     Call `handle.average()` before what needs the mean already, as clipping does; `step()` then
     does not average again. With a `GradScaler`, passed as `grad_scaler`, call it in every step and
@@ -59,7 +61,7 @@ def wrap(
     call = "wrap(optimizer, model, recipe)"
     check_order(model, call)
     optimizer = hooked(optimizer, call)
-    _refuse_twice(model, optimizer)
+    _refuse_twice(model)
     refuse_strangers(model, [optimizer])
     pipeline = checked(cookbook.recipe(recipe), trained(model), grad_scaler)
     sync = Synchronizer(
@@ -77,18 +79,21 @@ def wrap(
     return WrapHandle(optimizer, model, sync, grad_scaler)
 
 
-def _refuse_twice(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def _refuse_twice(model: torch.nn.Module) -> None:
     """What was averaged before would be averaged once more, silently."""
     if isinstance(unwrapped(model), DistributedDataParallel):
         raise RecipeError(
             "DistributedDataParallel averages this model's gradients already, and wrap() would "
             "once more: use thinwire.compress(model, recipe), or wrap() with the module inside"
         )
-    if runs_before_steps(WrapHandle, optimizer):
-        raise RecipeError(
-            "this optimiser was wrapped before, and would average twice: go on with the handle of "
-            "the first wrap(), or close() that first"
-        )
+    averaged = {p for handle in _open for p in handle.parameters}
+    for name, parameter in trained(model).items():
+        if parameter in averaged:
+            raise RecipeError(
+                f"{name!r} was wrapped before, and this would average twice: wrap() the optimiser "
+                "that steps first, and it alone, which averages all of the model; or close() the "
+                "first handle"
+            )
 
 
 class WrapHandle(Handle):
@@ -110,6 +115,12 @@ class WrapHandle(Handle):
         begin_alike(model, synchronizer.comm, "the model")
         self._before = optimizer.register_step_pre_hook(self._before_step)
         self._after = optimizer.register_step_post_hook(self._after_step)
+        _open.add(self)
+
+    @property
+    def parameters(self) -> Collection[torch.nn.Parameter]:
+        """Those that are averaged."""
+        return self._parameters.values()
 
     def average(self) -> None:
         """Average the gradients now; the next `step()` takes them as they are then."""
@@ -123,6 +134,7 @@ class WrapHandle(Handle):
 
     def close(self) -> None:
         """Take the hooks off the optimiser, and end the worker and its process groups."""
+        _open.discard(self)
         self._before.remove()
         self._after.remove()
         super().close()
@@ -149,3 +161,6 @@ class WrapHandle(Handle):
     ) -> None:
         if not is_inner_step(optimizer):
             self._averaged = False
+
+
+_open = WeakSet[WrapHandle]()
