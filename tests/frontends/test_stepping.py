@@ -3,6 +3,8 @@
 Accelerate's and Fabric's are in the tests of these.
 """
 
+import gc
+import weakref
 from collections import OrderedDict
 
 import pytest
@@ -133,3 +135,19 @@ def test_around_another_the_outermost_that_calls_hooks_is_counted():
     step(model, around)
     assert handle.stats()["local"]["steps"] == 1
     handle.close()
+
+
+@pytest.mark.parametrize("front", ["wrap", "outer"])
+def test_an_optimiser_that_is_let_go_need_not_be_found_by_the_collector(front):
+    """It has moments as large as the model; its hooks hold the handle, which may not hold it."""
+    model, optimizer = made()
+    given = (optimizer, model) if front == "wrap" else (model, optimizer)
+    getattr(tw, front)(*given, "dense")
+    step(model, optimizer)
+    there = weakref.ref(optimizer)
+    gc.disable()
+    try:
+        del optimizer, given
+        assert there() is None
+    finally:
+        gc.enable()

@@ -1,6 +1,7 @@
 """Parameters that a front end was not told of: each rank would train its own, without a word."""
 
 from collections.abc import Collection, Iterator, Sequence
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ class Newcomers:
 
         `end`: what is called before `caller` is called again.
         """
-        self._model, self._optimizers = model, optimizers
+        self._model, self._optimizers = model, WeakSet(optimizers)  # whose hooks hold the handle
         self._caller, self._end = caller, end
         self._known, self._there = frozenset(known), frozenset(model.parameters())
 

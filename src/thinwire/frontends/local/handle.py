@@ -1,11 +1,12 @@
 """What `outer` gives back: the hook of an optimiser, statistics, checkpoints, the end."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakSet, ref
 
 import torch
 from torch import Tensor, nn
@@ -84,9 +85,9 @@ class Outer:
         self._under_way: list[UnderWay] = []
         self._worker = OrderedWorker()
         self._patience = Patience(synchronizer.runner.give_up)
-        self._trained, self._skips = (parameters, optimizers), synchronizer.nonfinite == "skip"
+        self._optimizers = WeakSet(optimizers)  # whose hooks hold this
         self._hook = optimizers[-1].register_step_post_hook(self._stepped)
-        self._counting = partial(self._counts_if_left_out, optimizers[-1])
+        self._counting = partial(self._counts_if_left_out, ref(optimizers[-1]))
         self._scaler = None if grad_scaler is None else ScalerSteps.of(grad_scaler)
         if self._scaler is not None:
             self._scaler.begin(self._counting)
@@ -210,12 +211,12 @@ class Outer:
 
     @contextmanager
     def _counts_if_left_out(
-        self, counted: torch.optim.Optimizer, optimizer: torch.optim.Optimizer
+        self, counted: Callable[[], object], optimizer: torch.optim.Optimizer
     ) -> Iterator[None]:
         """A scaler leaves a step out by its own rank alone, which would then be behind."""
         before = self._steps
         yield
-        if optimizer is counted and self._steps == before:
+        if optimizer is counted() and self._steps == before:
             self._after_step()
 
     def _next_round(self) -> None:
@@ -253,10 +254,14 @@ class Outer:
             self._worker.join_streams()
             self._step(means)
             names = self.fragments[one.fragment]
-            if self._skips and not means.moved and begins_anew(names, *self._trained):
+            if not means.moved and self._begins_anew(names):
                 self.shared.apply(names, {}, None, own)
             else:
                 self.shared.apply(names, one.sent, blend, own)
+
+    def _begins_anew(self, names: Collection[str]) -> bool:
+        skips = self.synchronizer.nonfinite == "skip"
+        return skips and begins_anew(names, self._parameters, self._optimizers)
 
     def _step(self, means: Means) -> None:
         if means.moved:

@@ -5,7 +5,7 @@ would be done any more: each has its NaN.
 """
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from thinwire.engine.finite import look_at
 def begins_anew(
     names: Collection[str],
     parameters: Mapping[str, nn.Parameter],
-    optimizers: Sequence[torch.optim.Optimizer],
+    optimizers: Iterable[torch.optim.Optimizer],
 ) -> bool:
     """Whether these are not finite here. Then what is not is forgotten by the optimisers too."""
     bad, _ = look_at({name: parameters[name].detach() for name in names})
