@@ -7,6 +7,7 @@ from torch import Tensor
 
 add = torch._foreach_add
 add_ = torch._foreach_add_
+addcmul_ = torch._foreach_addcmul_
 copy_ = torch._foreach_copy_
 mul = torch._foreach_mul
 mul_ = torch._foreach_mul_

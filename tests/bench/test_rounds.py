@@ -46,6 +46,27 @@ def test_a_delay_comes_after_a_plus(after: str, outer: bool) -> None:
         rounds_of("shortloco@5+5")
 
 
+def test_other_settings_come_in_brackets() -> None:
+    rounds = rounds_of("int4@6+1/1/0.3(fragments=3, moments=mean, hold=0.5)")
+    assert rounds is not None and rounds.outer is not None
+    assert (rounds.recipe, rounds.every, rounds.delay) == ("int4", 6, 1)
+    assert rounds.others == {"fragments": 3, "moments": "mean", "hold": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("lr=1", "'lr=1' is no setting of local steps: fragments, blend, hold, own, moments"),
+        ("fragments=few", "'fragments=few'"),
+        ("fragments=4", "do not divide"),
+        ("moments=most", "moments='most'"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(written: str, says: str) -> None:
+    with pytest.raises(ThinwireError, match=says):
+        rounds_of(f"int4@6({written})")
+
+
 @pytest.mark.parametrize(
     "after",
     ["", "10+", "+4", "10/0.7/0.6+4", "soon", "10/0.7", "10/0.7/", "10/-1/0", "10/0.7/0.6/5"],

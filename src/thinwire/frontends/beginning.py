@@ -1,7 +1,7 @@
 """All ranks begin with one model, the first rank's."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from thinwire.comm import GroupCommunicator
 
@@ -16,13 +16,4 @@ def begin_alike(model: nn.Module, comm: GroupCommunicator, what: str, more: str 
     form = "; ".join(f"{n}: {tuple(t.shape)} {t.dtype}" for n, t in tensors.items())
     comm.agree(what, f"{more}{form}")
     for tensor in tensors.values():
-        own = _not_expanded(tensor)
-        own.copy_(comm.broadcast(own.contiguous()))  # a backend takes memory as it lies there
-
-
-def _not_expanded(tensor: Tensor) -> Tensor:
-    """The part of a tensor that has memory of its own, and stands for all of it."""
-    for dimension, stride in enumerate(tensor.stride()):
-        if stride == 0 and tensor.shape[dimension]:
-            tensor = tensor.narrow(dimension, 0, 1)
-    return tensor
+        comm.broadcast(tensor)

@@ -215,7 +215,7 @@ def as_ddp_with_sgd(group, rank, size):
 def trained(rank, settings, steps, saved=None):
     model = build()
     optimizer = adam(model)
-    handle = tw.outer(model, optimizer, SPARSE, **settings)
+    handle = tw.outer(model, optimizer, **{"recipe": SPARSE} | settings)
     if saved is not None:
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
@@ -536,8 +536,13 @@ def test_every_step_with_sgd_is_data_parallel_training(cluster):
         ({"every": 4, "keep_dtype": torch.bfloat16, "keep_on": "cpu", "outer": NESTEROV}, 5),
         ({"every": 4, "own": 0.6}, 6),
         ({"every": 4, "delay": 3, "hold": 0.5, "own": 0.6, "outer": NESTEROV}, 7),
+        ({"every": 4, "moments": "mean", "recipe": "int8"}, 6),
+        ({"every": 4, "delay": 3, "hold": 0.5, "moments": "mean", "recipe": "int8"}, 6),
     ],
-    ids=["mid-round", "under-way", "drawn-back", "kept-small", "own", "own-under-way"],
+    ids=[
+        *("mid-round", "under-way", "drawn-back", "kept-small", "own", "own-under-way"),
+        *("moments", "moments-under-way"),
+    ],
 )
 def test_stop_and_go_bit_for_bit(cluster, settings, stop):
     assert all(cluster.run(resumed, 2, settings, stop))

@@ -113,6 +113,7 @@ def take_part(
             outer=rounds.outer,
             delay=rounds.delay,
             seed=seed,
+            **rounds.others,
         )
         return handle, optimizer
     if recipe not in DDP_PEERS:

@@ -6,6 +6,7 @@ part that the exchange remembers.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from torch import Tensor
@@ -18,13 +19,16 @@ from thinwire.frontends.local.setups import Setup
 from thinwire.frontends.local.shared import SharedCopy
 from thinwire.rng import fingerprint
 
-OUTER_VERSION = 2
+OUTER_VERSION = 3
 FIELDS: dict[str, type | tuple[type, ...]] = {
     "version": int, "fragments": int, "kind": str, "exchange": Mapping, "steps": int, "round": int,
     "in_round": int, "shared": Mapping, "outer": Mapping, "own": Mapping,
-    "under_way": (list, tuple), SEAL: int,
+    "rates": (list, tuple), "beside": Mapping, "under_way": (list, tuple), SEAL: int,
 }  # fmt: skip
-UNDER_WAY: dict[str, type] = {"fragment": int, "due": int, "sent": Mapping, "means": Mapping}
+UNDER_WAY: dict[str, type] = {
+    "fragment": int, "every": int, "made": int, "due": int,
+    "sent": Mapping, "moved": Mapping, "means": Mapping,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class Here:
     fragments: Sequence[tuple[str, ...]]
     parameters: Mapping[str, Tensor]
     shared: SharedCopy
+    groups: int  # of the optimisers, where their moments are brought to the mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +118,30 @@ def _check(state: Mapping[str, Any], here: Here) -> None:
     own = state["own"]
     if own.keys() != here.parameters.keys() or not all(map(_is_share, own.values())):
         raise StateError(f"'own' of the state is no share of each parameter: {own}")
+    if len(state["rates"]) != here.groups or not all(map(_are_rates, state["rates"])):
+        raise StateError(
+            f"the state has learning rates of {len(state['rates'])} groups of parameters, by which "
+            f"moments='mean' goes, and here are {here.groups}: go on with the same moments="
+        )
     for one in state["under_way"]:
         _check_under_way(one, here)
 
 
 def _check_model(own: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> None:
-    """Refuse to go on with another model than that of the save: its way is not this rank's.
-
-    An older state does not say which that was.
-    """
-    saved = own.get("beside")
-    if saved is None:
-        return
-    other = [name for name, p in parameters.items() if saved.get(name) != content(p)]
+    """Refuse to go on with another model than that of the save: its way is not this rank's."""
+    other = [name for name, p in parameters.items() if own["beside"].get(name) != content(p)]
     if other:
         raise StateError(
             f"this rank's model is not the one that it saved beside the state: {other[0]!r} "
             f"differs ({len(other)} such). Load it after outer(), which gives all ranks the first "
             "one's, and before the state; each rank its own, or synchronize() before a save of one"
         )
+
+
+def _are_rates(saved: Any) -> bool:
+    return isinstance(saved, list | tuple) and all(
+        isinstance(rate, float) and isfinite(rate) for rate in saved
+    )
 
 
 def _is_share(value: Any) -> bool:
@@ -145,6 +155,11 @@ def _check_under_way(one: Any, here: Here) -> None:
     check_fields(one, UNDER_WAY, what)
     if one["fragment"] not in range(len(here.fragments)):
         raise StateError(f"fragment {one['fragment']} is under way, of {len(here.fragments)}")
+    if one["every"] < 1 or not 0 <= one["made"] <= one["due"]:
+        raise StateError(
+            f"{what} was sent after {one['made']} steps of rounds of {one['every']}, and is due "
+            f"after {one['due']}"
+        )
     names = here.fragments[one["fragment"]]
     check_tensors(one["means"], {name: here.shared.parameters[name] for name in names}, what)
     if one["sent"]:  # nothing where no steps are kept apart

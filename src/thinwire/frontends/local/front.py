@@ -6,15 +6,18 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from thinwire.engine.finite import NonFinite
 from thinwire.engine.synchronizer import Synchronizer
 from thinwire.errors import RecipeError
 from thinwire.frontends.beginning import begin_alike
+from thinwire.frontends.compress import unwrapped as inside
 from thinwire.frontends.handle import check_order
 from thinwire.frontends.local.fragments import fragments_of, trained_by, unwrapped
 from thinwire.frontends.local.handle import Outer
-from thinwire.frontends.local.setups import Every, OuterFactory, Setup, setup
+from thinwire.frontends.local.moments import MeanMoments
+from thinwire.frontends.local.setups import Every, Moments, OuterFactory, Setup, setup
 from thinwire.frontends.local.shared import Keep
 from thinwire.frontends.newcomers import Newcomers
 from thinwire.frontends.stepping import hooked
@@ -36,6 +39,7 @@ def outer(
     blend: float | None = None,
     hold: float | None = None,
     own: float | None = None,
+    moments: Moments | None = None,
     group: dist.ProcessGroup | None = None,
     node_size: int | Literal["auto"] = 1,
     seed: int = 0,
@@ -59,10 +63,10 @@ def outer(
     `diloco`, `streaming-diloco`, `sparseloco`, `localsgd` and `demo` stand for a recipe with all
     settings of its paper, `shortloco` for settings of ours.
 
-    `fragments`, `delay`, `blend`, `hold` and `own` are those of `Setup`: with a delay the exchange
-    goes on in the background of that many steps. `keep_dtype=torch.bfloat16` shortens residuals and
-    the outer optimiser's moments between the rounds, `keep_on="cpu"` keeps them and the copy in
-    host memory.
+    `fragments`, `delay`, `blend`, `hold`, `own` and `moments` are those of `Setup`: with a delay
+    the exchange goes on in the background of that many steps. `keep_dtype=torch.bfloat16` shortens
+    residuals and the outer optimiser's moments between the rounds, `keep_on="cpu"` keeps them and
+    the copy in host memory.
 
     The model is not wrapped, or in DDP inside of each node: then `group` has the ranks between
     nodes that this one exchanges with, or `node_size` ranks of one group share a node, and one of
@@ -82,6 +86,7 @@ def outer(
         blend=blend,
         hold=hold,
         own=_own_way(own, node_size),
+        moments=moments,
     )
     parameters = trained_by(model, optimizers)
     parts = fragments_of(parameters, chosen.fragments)
@@ -97,7 +102,16 @@ def outer(
     begin_alike(unwrapped(model), sync.comm, what, _as_text(chosen))
     told = parameters.values()
     newcomers = Newcomers(model, optimizers, told, "outer", end="synchronize() and close()")
-    return Outer(parameters, optimizers, chosen, parts, sync, keep, newcomers, grad_scaler)
+    mean = chosen.moments == "mean"
+    brought = MeanMoments(optimizers, parameters, _apart(model, sync)) if mean else None
+    handle = (parameters, optimizers, chosen, parts, sync, keep, newcomers)
+    return Outer(*handle, grad_scaler=grad_scaler, moments=brought)
+
+
+def _apart(model: torch.nn.Module, sync: Synchronizer) -> int:
+    """How many gradients there are: DDP inside of a node makes one of all that are there."""
+    in_nodes = isinstance(inside(model), DistributedDataParallel)
+    return sync.comm.size // (sync.node_size if in_nodes else 1)
 
 
 def _own_way(own: float | None, node_size: int | str) -> float | None:
@@ -114,5 +128,5 @@ def _as_text(chosen: Setup) -> str:
     every = "by the round" if callable(chosen.every) else chosen.every
     return (
         f"{every=}, fragments={chosen.fragments}, delay={chosen.delay}, blend={chosen.blend}, "
-        f"hold={chosen.hold}, own={chosen.own}; "
+        f"hold={chosen.hold}, own={chosen.own}, moments={chosen.moments}; "
     )

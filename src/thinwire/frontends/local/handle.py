@@ -1,9 +1,7 @@
 """What `outer` gives back: the hook of an optimiser, statistics, checkpoints, the end."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from weakref import WeakSet, ref
@@ -17,42 +15,16 @@ from thinwire.engine.synchronizer import Synchronizer
 from thinwire.engine.thread import OrderedWorker
 from thinwire.errors import ClosedError
 from thinwire.frontends.local.checkpoint import OUTER_VERSION, Here, Restored, restore
+from thinwire.frontends.local.moments import MeanMoments
 from thinwire.frontends.local.patience import Patience
 from thinwire.frontends.local.recovery import begins_anew
 from thinwire.frontends.local.scaler import ScalerSteps
 from thinwire.frontends.local.setups import Setup
 from thinwire.frontends.local.shared import Keep, SharedCopy
+from thinwire.frontends.local.under_way import Means, Tensors, UnderWay
 from thinwire.frontends.newcomers import Newcomers
 from thinwire.frontends.torch_private import is_inner_step
 from thinwire.units.unit import Unit
-
-Tensors = dict[str, Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What an exchange brought; momentum alone must not move the copy, where no rank has moved.
-
-    On a GPU that is asked beside the local steps, by the worker.
-    """
-
-    by_name: Tensors
-    moved: bool
-
-    @classmethod
-    def of(cls, by_name: Tensors) -> "Means":
-        """Of what every rank has."""
-        return cls(by_name, any(bool(mean.any()) for mean in by_name.values()))
-
-
-@dataclass(frozen=True, slots=True)
-class UnderWay:
-    """A fragment between its sending and its application; `sent` is where the model was left."""
-
-    fragment: int
-    due: int  # by the count of all local steps
-    sent: Tensors
-    means: Future[Means]
 
 
 class Outer:
@@ -72,11 +44,12 @@ class Outer:
         keep: Keep,
         newcomers: Newcomers,
         grad_scaler: "torch.amp.GradScaler | None" = None,
+        moments: MeanMoments | None = None,
     ) -> None:
         self.setup, self.fragments, self.synchronizer = setup, list(fragments), synchronizer
         self.shared = SharedCopy(parameters, setup.outer, keep, self._waiting)
         self._parameters, self._keep, self._newcomers = parameters, keep, newcomers
-        self._kind = type(self.shared.optimizer).__name__
+        self._kind, self._moments = type(self.shared.optimizer).__name__, moments
         synchronizer.roster.expect(self.shared.parameters)
         defaults = self.shared.optimizer.defaults
         synchronizer.comm.agree("the outer optimiser", f"{self._kind} of {defaults}")
@@ -135,8 +108,9 @@ class Outer:
                 "shared": {n: p.detach().clone() for n, p in self.shared.parameters.items()},
                 "outer": self.shared.state(),
                 "own": dict(self.shared.own),
+                "rates": [] if self._moments is None else self._moments.state(),
                 "beside": {name: content(p) for name, p in self._parameters.items()},
-                "under_way": [_saved(one) for one in self._under_way],
+                "under_way": [one.saved() for one in self._under_way],
             }
         )
         if not gather:
@@ -156,7 +130,8 @@ class Outer:
         self._refuse_closed()
         self._wait()
         comm = self.synchronizer.comm
-        here = Here(self.setup, self.fragments, self._parameters, self.shared)
+        groups = 0 if self._moments is None else len(self._moments.state())
+        here = Here(self.setup, self.fragments, self._parameters, self.shared, groups)
         restored = accepted_by_all(comm, partial(restore, state, comm, here, lost))
         self.synchronizer.load_state_dict(restored.exchange, lost=lost)  # last to refuse
         self._go_on(restored)
@@ -174,7 +149,9 @@ class Outer:
         else:
             self.shared.own = dict(own["own"])
             self._in_round = own["in_round"]
-            self._under_way = [self._arrived(one) for one in own["under_way"]]
+            self._under_way = [UnderWay.arrived(one, self._on_device) for one in own["under_way"]]
+        if self._moments is not None:
+            self._moments.load([] if own is None else own["rates"])
 
     def close(self) -> None:
         """Let go of the optimiser, the worker and the process groups, on all ranks.
@@ -182,6 +159,8 @@ class Outer:
         What is under way arrives, and is not applied; `synchronize` first to end with one model.
         """
         self._hook.remove()
+        if self._moments is not None:
+            self._moments.close()
         if self._scaler is not None:
             self._scaler.end(self._counting)
         self._patience.end()
@@ -231,10 +210,13 @@ class Outer:
         moved = self.shared.moved(names)
         stays = delay and self.setup.blend is None
         sent = self.shared.draw_back(names, self.setup.hold) if stays else {}
+        brings = self._moments is not None and self.setup.sends_whole
+        kept = {name: way.clone() for name, way in moved.items()} if brings else {}
         when = f"fragment {number} of round {self._round}, after {self._in_round} steps"
         device = next(iter(moved.values())).device
         means = self._worker.submit(device, self._exchange, moved, when)
-        self._under_way.append(UnderWay(number, self._steps + delay, sent, means))
+        due = self._steps + delay
+        self._under_way.append(UnderWay(number, self._length, self._steps, due, sent, kept, means))
 
     def _exchange(self, moved: Tensors, when: str) -> Means:
         self.synchronizer.comm.agree("the round", when)
@@ -258,6 +240,9 @@ class Outer:
                 self.shared.apply(names, {}, None, own)
             else:
                 self.shared.apply(names, one.sent, blend, own)
+            if self._moments is not None and one.moved and means.moved:
+                since = self._steps - one.made
+                self._moments.bring(one.moved, means.by_name, one.every, since)
 
     def _begins_anew(self, names: Collection[str]) -> bool:
         skips = self.synchronizer.nonfinite == "skip"
@@ -290,16 +275,5 @@ class Outer:
         for one in broken:
             one.means.result()  # raises
 
-    def _arrived(self, saved: Mapping[str, Any]) -> UnderWay:
-        means: Future[Means] = Future()
-        means.set_result(Means.of(self._on_device(saved["means"])))
-        sent = self._on_device(saved["sent"])
-        return UnderWay(saved["fragment"], saved["due"], sent, means)
-
     def _on_device(self, saved: Mapping[str, Tensor]) -> Tensors:
         return {name: value.to(self._parameters[name].device) for name, value in saved.items()}
-
-
-def _saved(one: UnderWay) -> dict[str, Any]:
-    means = {name: mean.clone() for name, mean in one.means.result().by_name.items()}
-    return {"fragment": one.fragment, "due": one.due, "sent": dict(one.sent), "means": means}

@@ -4,21 +4,23 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from thinwire import cookbook
 from thinwire.auto import Auto
+from thinwire.collective import LowRank
 from thinwire.errors import RecipeError
 from thinwire.feedback import NoFeedback, Residual
 from thinwire.pipeline import Pipeline
-from thinwire.settings import check_integer, check_range
+from thinwire.settings import check_choice, check_integer, check_range
 from thinwire.sparsify import ChunkTopK, Everything
 
 Every = int | Callable[[int], int]
 """Local steps of a round: the same for all, or by the round's number."""
+Moments = Literal["own", "mean"]
 OuterFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
 NESTEROV: OuterFactory = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 LITTLE_MOMENTUM: OuterFactory = partial(torch.optim.SGD, lr=1.0, momentum=0.3, nesterov=True)
@@ -43,6 +45,10 @@ class Setup:
     and is on no other until it is sent. So a round begins at the shared copy less own times the
     residual, and nothing counts twice: a pseudo-gradient is the way from there. `synchronize` ends
     with the copy itself.
+
+    `moments="mean"` lets Adam go by what its moments would be, had gradients been averaged, as far
+    as a rank knows: v after every step, and m when a mean arrives of what travels whole
+    (`frontends/local/moments.py`).
     """
 
     recipe: Pipeline
@@ -53,6 +59,7 @@ class Setup:
     blend: float | None = None
     hold: float = 1.0
     own: float = 0.0
+    moments: Moments = "own"
 
     def __post_init__(self) -> None:
         check_integer("fragments", self.fragments, 1)
@@ -61,6 +68,7 @@ class Setup:
             check_range("blend", self.blend, 0, 1, open_high=True)
         check_range("hold", self.hold, 0, 1, open_low=True)
         check_range("own", self.own, 0, 1)
+        check_choice("moments", self.moments, get_args(Moments))
         if self.own and self.blend is not None:
             raise RecipeError(f"own={self.own} and blend={self.blend}: both keep a rank's own way")
         if isinstance(self.outer, torch.optim.Optimizer) or not callable(self.outer):
@@ -69,6 +77,12 @@ class Setup:
                 "parameters, as functools.partial(torch.optim.SGD, lr=0.7, momentum=0.9)"
             )
         self.length(0)
+
+    @property
+    def sends_whole(self) -> bool:
+        """Whether a mean is of all that ranks moved, but for what rounding leaves."""
+        lossy = (isinstance(one.collective, LowRank) for one in self.recipe.alternatives)
+        return sends_whole(self.recipe) and not any(lossy)
 
     def length(self, number: int) -> int:
         """The local steps of a round."""
@@ -144,6 +158,11 @@ SETUPS: dict[str, Callable[[], Setup]] = {
 }
 
 
+def sends_whole(recipe: Pipeline) -> bool:
+    """Whether nothing is selected."""
+    return all(isinstance(one.sparsifier, Everything) for one in recipe.alternatives)
+
+
 def setup(given: Pipeline | str | Mapping[str, Any], **settings: Any) -> Setup:
     """A set-up by its name, or around a recipe; settings that are None are its own.
 
@@ -159,6 +178,5 @@ def setup(given: Pipeline | str | Mapping[str, Any], **settings: Any) -> Setup:
                 "a recipe that chooses times steps that exchange gradients, and these do not: name "
                 "one for outer()"
             )
-        whole = all(isinstance(one.sparsifier, Everything) for one in recipe.alternatives)
-        own = Setup(recipe, outer=NESTEROV if whole else PLAIN)
+        own = Setup(recipe, outer=NESTEROV if sends_whole(recipe) else PLAIN)
     return dataclasses.replace(own, **{k: v for k, v in settings.items() if v is not None})
