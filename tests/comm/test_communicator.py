@@ -189,6 +189,7 @@ def handed_out(group, rank, size):
     around = numbers.clone()
     kinds["with gaps"] = around[:, ::2, ::3]
     kinds["expanded"] = numbers[:, :1].clone().expand(2, 3, 4)
+    kinds["one element, expanded"] = numbers[:1, :1, :1].clone().expand(2, 3, 4)
     kinds["of one"], kinds["of none"] = torch.tensor(rank), numbers[:0]
     for tensor in kinds.values():
         comm.broadcast(tensor)

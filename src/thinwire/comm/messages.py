@@ -96,7 +96,8 @@ def in_bytes(tensor: Tensor) -> Iterator[Tensor]:
             f"({tuple(tensor.shape)}, {tensor.dtype}): let the model have it dense"
         )
     memory = tensor.detach()[tuple(slice(None if step else 1) for step in tensor.stride())]
-    wire = memory.contiguous().view(-1).view(torch.uint8)
+    row = memory.contiguous()  # of one element the stride may be 0 still
+    wire = row.as_strided((row.numel(),), (1,)).view(torch.uint8)
     yield wire
     if wire.data_ptr() != memory.data_ptr():
         memory.copy_(wire.view(tensor.dtype).view(memory.shape))

@@ -11,7 +11,6 @@ import torch._dynamo  # the first optimiser would import it, while other ranks w
 from torch import nn
 
 import thinwire as tw
-from thinwire.engine.saved import SEAL, seal
 
 NESTEROV = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 BEFORE = "loaded before outer()"
@@ -59,12 +58,9 @@ def refused(group, rank, size, how):
     Run(rank, saved, how)
 
 
-def resumed(group, rank, size, forget):
-    """`forget`: as older states, which did not say beside which model they were saved."""
+def resumed(group, rank, size):
     straight = Run(rank).steps(range(12))
     model, state = Run(rank).steps(range(6)).save()
-    if forget:
-        state = seal({key: value for key, value in state.items() if key not in ("beside", SEAL)})
     again = Run(rank, (model, state)).steps(range(6, 12))
     return torch.equal(weights(straight.model), weights(again.model))
 
@@ -78,6 +74,5 @@ def test_another_model_than_that_of_the_save(cluster, how):
         assert "Load it after outer()" in raised.text
 
 
-@pytest.mark.parametrize("forget", [False, True], ids=["", "older"])
-def test_each_ranks_own_goes_on_bit_for_bit(cluster, forget):
-    assert cluster.run(resumed, 2, forget) == [True, True]
+def test_each_ranks_own_goes_on_bit_for_bit(cluster):
+    assert cluster.run(resumed, 2) == [True, True]
