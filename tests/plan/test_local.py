@@ -1,6 +1,7 @@
 """How large a round must be: by the formula, and by what is predicted for a slow link."""
 
 import math
+import re
 
 import pytest
 
@@ -36,6 +37,16 @@ def test_rounds_are_as_short_as_they_may_be(exchange, work):
     assert shorter == 0 or share(shorter, work) < 0.95 or shorter <= math.ceil(exchange / 0.1)
 
 
+@pytest.mark.parametrize("exchange", [0.0, 0.04, 0.47, 2.17, 8.0])
+def test_a_fragment_travels_for_its_own_part_of_the_exchange(exchange):
+    """Alone on the link, and done before the next one is sent: none waits for another."""
+    plan = LocalPlan("own", 0.1, exchange, 0.0, sent=0.0, utilisation=0.95, fragments=4)
+    assert (plan.delay - 1) * 0.1 < exchange / 4 <= plan.delay * 0.1 + 1e-9
+    apart = plan.every_behind // 4
+    assert plan.delay <= apart and 4 * apart == plan.every_behind > plan.delay
+    assert apart == 1 or 4 * (apart - 1) * 0.1 < exchange  # a shorter round is too short for all
+
+
 @pytest.mark.parametrize("gbps", [0.05, 0.1, 0.13, 1])
 def test_what_is_planned_is_what_outer_takes(gbps):
     """Streaming DiLoCo's fragments divide its rounds."""
@@ -57,6 +68,20 @@ def test_whether_they_pay_depends_on_the_link():
         steps = predictions(recipes, MODEL, 4, network(gbps, latency), None)
         plans = local_plans(MODEL, 4, network(gbps, latency), None, 0.95)
         assert answer in local_verdict(steps, plans)
+
+
+def test_the_sentence_is_what_outer_takes():
+    """Streaming DiLoCo has a delay of its own: one that is to be waited for says delay=0."""
+    steps = predictions({"dense": tw.recipe("dense")}, MODEL, 4, network(0.1), None)
+    said = local_verdict(steps, local_plans(MODEL, 4, network(0.1), None, 0.5))
+    waited = re.findall(
+        r"([a-z-]+) every (\d+) with delay=(\d+), or every (\d+) with delay=(\d+)", said
+    )
+    assert {name for name, *_ in waited} == set(METHODS)
+    for name, *numbers in waited:
+        every, none, behind, delay = map(int, numbers)
+        setup(name, every=every, delay=none)
+        setup(name, every=behind, delay=delay)
 
 
 def test_what_cannot_be_planned_is_refused():

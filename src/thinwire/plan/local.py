@@ -2,7 +2,8 @@
 
 A round of H steps computes for H·c seconds and exchanges once. Waited for, the exchange of x
 seconds leaves a share H·c/(H·c + x) to the compute; in the background of the next steps it takes
-nothing but the work of the device, where it arrives before it is sent again.
+nothing but the work of the device, where it arrives before it is sent again. A fragment is one of F
+such exchanges, of x/F seconds each.
 """
 
 import math
@@ -42,14 +43,18 @@ class LocalPlan:
 
     @property
     def delay(self) -> int:
-        """Steps that the exchange travels behind."""
-        return math.ceil(self.exchange / self.compute)
+        """Steps that a fragment's exchange travels behind."""
+        return math.ceil(self.exchange / self.fragments / self.compute)
 
     @property
     def every_behind(self) -> int:
-        """The shortest round whose exchange travels in the background."""
+        """The shortest round whose exchange travels in the background.
+
+        One fragment travels after the other: a round is at least as long as all of them take.
+        """
         waited = shortest_round(self.work, self.compute, self.utilisation)
-        return self._divided(max(self.delay + 1, waited))
+        arrived = math.ceil(self.exchange / self.compute)
+        return self._divided(max(arrived, self.delay + 1, waited))
 
     def _divided(self, steps: int) -> int:
         """So many or a few more, as the fragments divide them."""
@@ -108,7 +113,8 @@ def local_verdict(steps: Steps, plans: Sequence[LocalPlan]) -> str:
     if share >= wanted:
         return f"Local steps do not pay: {computes}."
     rounds = "; ".join(
-        f"{plan.name} every {plan.every}, or every {plan.every_behind} with delay={plan.delay}"
+        f"{plan.name} every {plan.every} with delay=0, or every {plan.every_behind} with "
+        f"delay={plan.delay}"
         for plan in sorted(plans, key=lambda plan: plan.every)
     )
     return f"Local steps pay: {computes}. For {wanted:.0%} of it: {rounds}."
