@@ -102,3 +102,10 @@ def test_a_signal_in_the_middle_of_a_fork_is_heard_after_it(name: str) -> None:
     done = as_installed(WHILE_FORKING.format(name=name), *sleeping)
     assert done.returncode == 128 + getattr(signal, name)
     assert "Traceback" not in done.stderr
+
+
+@needs(*CLI)
+@pytest.mark.parametrize("dashes", [(), ("--",)])
+def test_what_follows_the_labs_command_is_the_commands(dashes: tuple[str, ...]) -> None:
+    done = call("lab", "--loopback", "--workers", "1", *dashes, "sh", "-c", "exit 5", "--rate")
+    assert done.returncode == 5, done.stderr

@@ -11,7 +11,7 @@ pytest.importorskip("rich")
 from rich.console import Console
 
 from thinwire.bench.timing import Quiet, Watcher
-from thinwire.cli.console import Bar, Bars, carry_out, plain_console, show_table, watch
+from thinwire.cli.console import Bar, Bars, activity, carry_out, plain_console, show_table, watch
 from thinwire.errors import ThinwireError
 
 
@@ -71,6 +71,19 @@ def test_a_narrow_terminal_cuts_no_cell(width: int) -> None:
     assert "  ".join(cells) == re.sub("  +", "  ", row.strip())
     if width == 80:
         assert max(map(len, written.splitlines())) <= width
+
+
+def test_what_takes_long_is_said_on_a_terminal_and_nowhere_else() -> None:
+    for console, shown, said in (
+        (terminal(), True, True),
+        (terminal(), False, False),
+        (Console(file=io.StringIO()), True, False),
+    ):
+        with activity(console, "measuring", shown) as tell:
+            tell("recipe 1 of 5")
+        written = console.file.getvalue()  # type: ignore[attr-defined]
+        assert ("measuring: recipe 1 of 5" in written) == said
+        assert said or not written
 
 
 def test_what_was_measured_is_shown_and_failures_are_raised_after_it() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from thinwire.cost.calibration import Calibration
+from thinwire.plan.local import pipelines
 from thinwire.plan.measure import measure
 
 
@@ -23,4 +24,6 @@ def measured_by(group, rank, size, folder):
 def test_ranks_measure_the_same_for_the_doctor(cluster, tmp_path: Path) -> None:
     first, second = cluster.run(measured_by, 2, str(tmp_path))
     assert first == second
-    assert Calibration.from_dict(first).network.link.alpha > 0
+    found = Calibration.from_dict(first)
+    assert found.network.link.alpha > 0
+    assert all(found.costs.of(recipe) for recipe in pipelines().values())  # local steps cost work

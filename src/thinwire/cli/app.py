@@ -3,8 +3,9 @@
 import os
 import sys
 import threading
+from collections.abc import Callable
 from signal import SIGINT
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from thinwire.errors import ThinwireError
 from thinwire.version import VERSION
@@ -18,6 +19,7 @@ try:
     from thinwire.cli.doctor import doctor
     from thinwire.cli.inspect import inspect
     from thinwire.cli.lab import lab
+    from thinwire.cli.options import ScriptCommand
     from thinwire.cli.plan import plan
     from thinwire.cli.recipes import recipes as list_recipes
     from thinwire.cli.report import report
@@ -74,8 +76,13 @@ COMMANDS = (
     *(demo, list_recipes, doctor, plan, check_plan, simulate, lab, report, inspect),
     reproduce,
 )
+OTHERS_OPTIONS: dict[Callable[..., None], dict[str, Any]] = {
+    doctor: {"cls": ScriptCommand},
+    lab: {"context_settings": {"allow_interspersed_args": False}},
+}
+"""Commands that take another with its options: what follows it is its own, also without `--`."""
 for command in COMMANDS:
-    app.command()(command)
+    app.command(**OTHERS_OPTIONS.get(command, {}))(command)
 app.add_typer(bench, name="bench")
 
 

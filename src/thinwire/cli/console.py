@@ -1,7 +1,7 @@
 """What a long command shows: how far it has come (nothing in a pipe), and tables at the end."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from rich import box
 from rich.cells import cell_len
@@ -95,6 +95,19 @@ def watch(
     )
     progress = Progress(*columns, console=console, transient=True)
     return progress, Bar(progress, steps * max(1, len(names)))
+
+
+@contextmanager
+def activity(console: Console, what: str, shown: bool = True) -> Iterator[Callable[[str], None]]:
+    """Say what goes on for as long as it lasts, where no steps are counted; nothing in a pipe.
+
+    What comes out of it is told more: which part is under way.
+    """
+    if not (shown and console.is_terminal):
+        yield lambda part: None
+        return
+    with console.status(what) as status:
+        yield lambda part: status.update(f"{what}: {part}")
 
 
 def carry_out(

@@ -22,7 +22,8 @@ LOOPBACK = "add --loopback to run without namespaces, over unshaped loopback"
 
 def lab(
     command: Annotated[
-        list[str], Argument(help="After --: torchrun, or any command, and its arguments.")
+        list[str],
+        Argument(help="torchrun, or any command, and its arguments; -- may be before it."),
     ],
     workers: Annotated[int, Option(min=1, help="Processes on all nodes together.")] = 4,
     nodes: Nodes = None,

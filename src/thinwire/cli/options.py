@@ -8,9 +8,24 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from typer import BadParameter, Option
+from typer.core import TyperCommand
 
 from thinwire.cli.parse import time_span
 from thinwire.errors import ThinwireError
+
+
+class ScriptCommand(TyperCommand):
+    """What follows a script is the script's, as after `python`; a `--` before it is not needed."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """With the `--` that says so."""
+        for place, word in enumerate(args):
+            if word == "--":
+                break
+            if word.endswith(".py"):
+                args = [*args[:place], "--", *args[place:]]
+                break
+        return super().parse_args(ctx, args)
 
 
 def _read_time(given: Any) -> float:

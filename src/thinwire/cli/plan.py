@@ -5,7 +5,7 @@ from typing import Annotated
 from rich.console import Console
 from typer import Option
 
-from thinwire.cli.console import plain_console, show_table
+from thinwire.cli.console import activity, plain_console, show_table
 from thinwire.cli.options import JsonPath, with_option_groups
 from thinwire.cli.plan_options import GBPS_HELP, PLAIN_WIDTH, ClusterOptions, Compute, ModelName
 from thinwire.cost.curves import Costs
@@ -57,7 +57,11 @@ def plan(
     network = cluster.network(Link.of(gbps, cluster.latency), backend_of(measured))
     results = ResultFile(json_path)
     all_recipes = [*recipes.values(), *(pipelines().values() if planned.compute else ())]
-    costs = None if measured is None else device_costs(all_recipes, measured, refresh)
+    console = plain_console(PLAIN_WIDTH)
+    costs = None
+    if measured is not None:
+        with activity(console, "measuring selection and codecs") as tell:
+            costs = device_costs(all_recipes, measured, refresh, tell)
     steps = predictions(recipes, planned, workers, network, costs, overlap)
     rows = step_rows(steps, planned, workers, network)
     best = next(iter(steps))
@@ -67,7 +71,6 @@ def plan(
     local = [one.row(planned, workers, network) for one in plans]
     results.add([*rows, *tensors, *local])
 
-    console = plain_console(PLAIN_WIDTH)
     title = (
         f"{planned.name}, {planned.numel:,} parameters, {workers} workers, {network}, "
         f"{duration(planned.compute)} of compute"

@@ -16,6 +16,13 @@ from thinwire.cost.patterns import check_modelled
 from thinwire.cost.probe import agreed, measure_network
 from thinwire.pipeline import Pipeline
 
+Tell = Callable[[str], None]
+"""Is told what is being measured."""
+
+
+def say_nothing(what: str) -> None:
+    """Nobody is waiting for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -46,6 +53,7 @@ def calibrate(
     refresh: bool = False,
     network: Network | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    tell: Tell = say_nothing,
 ) -> Calibration:
     """Measure the network of this group, and what is not yet known of these recipes on its devices;
     identical on all ranks.
@@ -62,14 +70,20 @@ def calibrate(
     identity["node_size"] = 1 if nodes is None else nodes.inside.size
     kept = None if refresh else cache.read_agreed(identity, comm)
     known = None if kept is None else _understood(kept)
-    network = network or measure_network(comm, device, nodes, clock)
+    if network is None:
+        if comm.size > 1:
+            tell("the network")
+        network = measure_network(comm, device, nodes, clock)
     if known is None:
         known = Calibration(network, Costs(str(device)), measure_speed(comm, device, clock))
     known = replace(known, network=network)
     missing = {key_of(p): p for p in pipelines if key_of(p) not in known.costs.curves}
     if kept is not None and not missing:
         return known
-    measured = {key: _agreed_curves(p, device, comm, clock) for key, p in missing.items()}
+    measured = {}
+    for place, (key, pipeline) in enumerate(missing.items(), 1):
+        tell(f"recipe {place} of {len(missing)} on {device}")
+        measured[key] = _agreed_curves(pipeline, device, comm, clock)
     costs = replace(known.costs, curves=known.costs.curves | measured)
     calibration = replace(known, costs=costs)
     cache.write(identity, calibration.to_dict())

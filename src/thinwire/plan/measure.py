@@ -1,7 +1,7 @@
 """What `plan` and `doctor` measure: this machine's devices, and the network between ranks."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -9,13 +9,14 @@ import torch.distributed as dist
 
 from thinwire.comm import GroupCommunicator, Nodes, Traffic
 from thinwire.cookbook import at_density
-from thinwire.cost.calibration import Calibration, calibrate
+from thinwire.cost.calibration import Calibration, Tell, calibrate, say_nothing
 from thinwire.cost.curves import Costs
 from thinwire.cost.wire_size import alone
 from thinwire.errors import ThinwireError
 from thinwire.lab import Lab
 from thinwire.lab.ranks import Workers
 from thinwire.pipeline import Pipeline
+from thinwire.plan.local import pipelines
 
 TARGET = "thinwire.plan.measure:measure"
 
@@ -39,45 +40,52 @@ def chosen_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def device_costs(recipes: Iterable[Pipeline], device: torch.device, refresh: bool) -> Costs:
+def device_costs(
+    recipes: Iterable[Pipeline], device: torch.device, refresh: bool, tell: Tell = say_nothing
+) -> Costs:
     """What selecting and coding take on this machine, measured once and kept."""
-    return calibrate(alone(), list(recipes), device, refresh=refresh).costs
+    return calibrate(alone(), list(recipes), device, refresh=refresh, tell=tell).costs
 
 
-def measure_under_torchrun(case: Case, device: torch.device) -> Calibration:
+def measure_under_torchrun(
+    case: Case, device: torch.device, tell: Tell = say_nothing
+) -> Calibration:
     """This process is a rank of a cluster that torchrun started."""
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        return calibrate_group(case, device)
+        return calibrate_group(case, device, tell)
     finally:
         dist.destroy_process_group()
 
 
-def measure_on_loopback(case: Case, workers: int, device: torch.device) -> Calibration:
+def measure_on_loopback(
+    case: Case, workers: int, device: torch.device, tell: Tell = say_nothing
+) -> Calibration:
     """Processes on this machine, started for it; on GPUs they share the cards that there are."""
     on_gpu = device.type == "cuda"
+    tell(f"starting {workers} workers")
     with Lab(workers, loopback=True, gpu=on_gpu) as lab:
         ranks = Workers(lab, workers, TARGET, "cuda" if on_gpu else "cpu")
-        answers = ranks.run(case | {"device": device.type})
+        answers = ranks.run(case | {"device": device.type}, lambda note="": tell(note))
     return Calibration.from_dict(answers[0]["calibration"])
 
 
-def measure(case: Case, rank: int, report_step: Callable[[], None]) -> dict[str, Any]:
+def measure(case: Case, rank: int, report_step: Tell) -> dict[str, Any]:
     """What each of these processes runs, as a rank of `lab.ranks`."""
     device = torch.device(case["device"])
-    return {"calibration": calibrate_group(case, device).to_dict()}
+    return {"calibration": calibrate_group(case, device, report_step).to_dict()}
 
 
-def calibrate_group(case: Case, device: torch.device) -> Calibration:
-    """Network and devices of the default process group."""
+def calibrate_group(case: Case, device: torch.device, tell: Tell = say_nothing) -> Calibration:
+    """Network and devices of the default process group; for local steps, too."""
     comm, node_size = GroupCommunicator(), case["node_size"]
     nodes = Nodes(None, node_size, None, Traffic()) if node_size > 1 else None
-    recipes = list(candidates(case["recipes"], case["density"]).values())
+    recipes = [*candidates(case["recipes"], case["density"]).values(), *pipelines().values()]
     try:
-        return calibrate(comm, recipes, device, nodes=nodes, refresh=case["refresh"])
+        return calibrate(comm, recipes, device, nodes=nodes, refresh=case["refresh"], tell=tell)
     finally:
         if nodes is not None:
             nodes.close()
