@@ -1,5 +1,7 @@
 """Estimated costs: milliseconds to get, and in the order that measured ones have."""
 
+from math import prod
+
 import pytest
 import torch
 
@@ -34,6 +36,23 @@ def test_selecting_takes_longer_than_sending_all_and_coding_longer_than_not():
 
 
 def test_speed_is_the_best_of_several_reads():
-    now = iter([0, 9, 10, 12, 20, 25])
+    now = iter([0, 9, 10, 12, 20, 25, 30, 36, 40, 43, 50, 58])
     speed = measure_speed(alone(), CPU, clock=lambda: next(now) * 1e-3)
     assert speed.read * (1 << 21) == pytest.approx(2e-3)
+    assert speed.product * (1 << 26) == pytest.approx(3e-3)
+
+
+def test_factors_of_more_columns_take_longer_to_multiply():
+    shapes = ((512, 2048), (512, 2048), (2048,))
+    speed = Speed(read=0.0, entry=0.0, call=0.0, product=1e-12)
+
+    def seconds(rank):
+        built = recipe("powersgd", rank=rank)
+        curves = estimated_costs([built], CPU, speed, shapes).of(built)
+        elements = sum(map(prod, shapes))
+        return sum(curve.seconds(elements, elements) for curve in curves.values())
+
+    assert seconds(8) == pytest.approx(4 * 8 * 2 * 512 * 2048 * 1e-12)
+    assert seconds(64) == pytest.approx(8 * seconds(8))
+    assert seconds(0.125) == pytest.approx(seconds(64))  # an eighth of the width of 512
+    assert seconds(400) == 0  # factors that save nothing: all travels as it is

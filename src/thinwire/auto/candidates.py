@@ -48,7 +48,7 @@ def predicted_steps(
     """
     network = measure_network(comm, device, nodes, seconds=PROBE * dense)
     speed = measure_speed(comm, device)
-    costs = estimated_costs(pipelines.values(), device, speed)
+    costs = estimated_costs(pipelines.values(), device, speed, tuple(shapes.values()))
     planned: dict[tuple[str, int, bool], list[PlannedUnit]] = {}
 
     def seconds(label: str, compute: float) -> float:

@@ -14,7 +14,7 @@ from thinwire.rng import fingerprint
 from thinwire.types import Communicator
 
 Plain = dict[str, Any]
-FORMAT = 2
+FORMAT = 3
 _IDENTITY = ("system", "cpu", "cores", "torch", "thinwire")
 
 

@@ -1,6 +1,6 @@
 """How long a training step takes with a recipe: compute, exchange, and how they overlap."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
@@ -153,7 +153,7 @@ def step_seconds(
 
     One ordered worker takes each from its selection to its update. Where `several` are under way,
     the wire takes one after the other while the device selects, decodes and computes; it is one
-    device, so that what units work comes on top of the compute.
+    device, so that what units work, what arrived is decoded too, comes on top of the compute.
     """
     if not overlap:
         return compute + sum(turn.seconds for turn in turns)
@@ -162,12 +162,18 @@ def step_seconds(
         for turn in turns:
             now = max(now, turn.unit.ready * compute) + turn.seconds
         return max(now, compute)
-    worked, sent, end = 0.0, 0.0, 0.0
+    worked, sent = 0.0, 0.0
+    arrived: deque[tuple[float, float]] = deque()  # when, and what the device does with it then
     for turn in turns:
+        while arrived and arrived[0][0] <= turn.unit.ready * compute + worked:
+            worked += arrived.popleft()[1]
         worked += turn.work - turn.after
         sent = max(turn.unit.ready * compute + worked, sent) + turn.exchange
-        end = max(end, sent + turn.after)
-    return max(end, compute + worked)
+        arrived.append((sent, turn.after))
+    end = compute + worked
+    for at, after in arrived:
+        end = max(end, at) + after
+    return end
 
 
 def unit_cost(
