@@ -5,18 +5,19 @@ is that of the same run. The network is a calibration's (`thinwire doctor`, run 
 links), the one whose rate is nearest; without any, it is what the run's own dense steps show.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import log
 from statistics import median
+from typing import Any
 
 import torch
 
 from thinwire.bench.peers import BASELINE
 from thinwire.cookbook import RECIPES, at_density, recipe
 from thinwire.cost.calibration import Calibration
-from thinwire.cost.estimate import Speed, estimated_costs
+from thinwire.cost.estimate import CPU_CALL, CPU_ENTRY, Speed, estimated_costs
 from thinwire.cost.network import Link, Network
 from thinwire.cost.predict import predict
 from thinwire.errors import RecipeError, ThinwireError
@@ -24,23 +25,41 @@ from thinwire.pipeline import Pipeline
 from thinwire.report.steps import COMPUTE
 from thinwire.results.file import Row
 from thinwire.workloads.real import REAL
-from thinwire.workloads.shapes import Shape
+from thinwire.workloads.shapes import MODELS, Shape, multiply_adds
 
 HEADERS = 0.95  # of a link's rate: what Ethernet, IP and TCP leave
 NEAR = 0.15  # a calibration over links of another rate tells latencies, not this rate
 PEERS = {BASELINE: "dense", "torch-bf16": "bf16", "torch-fp16": "fp16"}
-H200 = Speed(read=4 / 3.5e12, entry=32 / 3.5e12, call=5e-6)
+H200 = Speed(read=4 / 3.5e12, entry=32 / 3.5e12, call=5e-6, product=2 / 67e12)
+CORE = Speed(read=4 / 1e10, entry=CPU_ENTRY, call=CPU_CALL, product=2 / 1e11)
 ALPHA = {"cuda": 4e-5, "cpu": 2e-4}  # seconds a message, through the kernel
-CROWDED = 1.5  # times as long as in a ring: messages from all to one port (docs/papers/few-bits.md)
+# Messages from all to one port take so many times as long as in a ring at 1 Gbit/s, and no longer
+# at 10 and 25 (docs/results/all-to-all.log).
+CROWDED, CROWDED_BELOW = 1.5, 3e3  # Mbit/s
 HALVINGS = 60
+Setting = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Rows that were measured over the same links."""
+    """Over which links, and on what, steps were measured."""
 
     workers: int
     rate: float | None  # Mbit/s
+    device: str
+
+    @property
+    def crowded(self) -> float:
+        """How many times as long as in a ring messages from all to one port take."""
+        return CROWDED if self.rate is not None and self.rate < CROWDED_BELOW else 1.0
+
+    @property
+    def speed(self) -> Speed:
+        """Of a core; or of a card that all ranks share: each has its part of it."""
+        if self.device != "cuda":
+            return CORE
+        parts = {part: self.workers * getattr(H200, part) for part in ("read", "entry", "product")}
+        return replace(H200, **parts)
 
 
 def compare(rows: Iterable[Row], calibrations: Sequence[Calibration]) -> list[Row]:
@@ -48,32 +67,31 @@ def compare(rows: Iterable[Row], calibrations: Sequence[Calibration]) -> list[Ro
     measured = [row for row in rows if _is_measured(row)]
     if not measured:
         raise ThinwireError("no measured steps: these are not rows of bench train --device")
-    compute = {
-        (row["workers"], row["model"]): row["step_seconds"]
-        for row in measured
-        if row["recipe"] == COMPUTE
-    }
+    compute: dict[Setting, float] = {}
+    for row in (row for row in measured if row["recipe"] == COMPUTE):
+        # Measured more than once it is the least: what disturbs it makes it longer.
+        found = compute.get(_setting(row), math.inf)
+        compute[_setting(row)] = min(found, row["step_seconds"])
     dense = {
-        (Place(row["workers"], row["rate"]), row["model"]): row["step_seconds"]
+        (_setting(row), row["rate"]): row["step_seconds"]
         for row in measured
         if row["recipe"] == BASELINE
     }
     compared = []
     for row in measured:
-        pipeline = _pipeline(row)
-        alone = compute.get((row["workers"], row["model"]))
+        pipeline, alone = _pipeline(row), compute.get(_setting(row))
+        reference = dense.get((_setting(row), row["rate"]))
         if pipeline is None or alone is None:
             continue
-        place = Place(row["workers"], row["rate"])
-        reference = dense.get((place, row["model"]))
         if not calibrations and (reference is None or row["recipe"] == BASELINE):
             continue  # the network was found from this very step
+        place = Place(row["workers"], row["rate"], row["device"])
         if calibrations:
             network = nearest(calibrations, place.rate)
         else:
             assert reference is not None
-            network = shown_by_dense(reference, alone, row["model"], place.workers, row["device"])
-        speed = next((c.speed for c in calibrations if c.speed is not None), shared(place.workers))
+            network = shown_by_dense(reference, alone, row["model"], place)
+        speed = next((c.speed for c in calibrations if c.speed is not None), place.speed)
         predicted = _step(pipeline, row["model"], place.workers, network, speed, alone)
         compared.append(_compared(row, alone, predicted))
     return compared
@@ -90,33 +108,26 @@ def nearest(calibrations: Sequence[Calibration], rate: float | None) -> Network:
     if rate is None:
         return fastest.network
     beta = max(8 / (HEADERS * rate * 1e6), _ring(fastest).beta)
-    known = min(calibrations, key=lambda c: abs(log(_ring(c).beta / beta)))
+    known = min(calibrations, key=lambda c: abs(math.log(_ring(c).beta / beta)))
     if abs(_ring(known).beta / beta - 1) <= NEAR:
         return known.network
     link, ring = known.network.link, _ring(known)
     return replace(known.network, link=replace(link, beta=beta), ring=replace(ring, beta=beta))
 
 
-def shown_by_dense(
-    seconds: float, compute: float, model: str, workers: int, device: str
-) -> Network:
+def shown_by_dense(seconds: float, compute: float, model: str, place: Place) -> Network:
     """The network over which a dense step takes so long."""
 
     def network(beta: float) -> Network:
-        ring = Link(ALPHA[device], beta)
-        if device != "cuda":
+        ring = Link(ALPHA[place.device], beta)
+        if place.device != "cuda":
             return Network(ring, ring)
-        return Network(replace(ring, beta=CROWDED * beta), ring, backend="nccl")
+        return Network(replace(ring, beta=place.crowded * beta), ring, backend="nccl")
 
     def step(beta: float) -> float:
-        return _step(recipe("dense"), model, workers, network(beta), shared(workers), compute)
+        return _step(recipe("dense"), model, place.workers, network(beta), place.speed, compute)
 
     return network(_inverse(step, seconds, high=1e-6))
-
-
-def shared(ranks: int) -> Speed:
-    """Of a card that the ranks of a bench share: each has its part of the bandwidth."""
-    return replace(H200, read=ranks * H200.read, entry=ranks * H200.entry)
 
 
 def _inverse(growing: Callable[[float], float], value: float, high: float) -> float:
@@ -131,8 +142,17 @@ def _step(
     pipeline: Pipeline, model: str, workers: int, network: Network, speed: Speed, compute: float
 ) -> float:
     device = torch.device("cuda" if network.backend == "nccl" else "cpu")
-    costs = estimated_costs(pipeline.alternatives, device, speed)
-    return predict(pipeline, _shapes(model), workers, network, costs, compute=compute).seconds
+    shapes = _shapes(model)
+    costs = estimated_costs(pipeline.alternatives, device, speed, tuple(shapes.values()))
+    # GPT-2's head is the work of its first gradients: it is the embedding, whose own is the last.
+    work = multiply_adds(model) if model in MODELS else None
+    known = predict(pipeline, shapes, workers, network, costs, compute=compute, work=work)
+    return known.seconds
+
+
+def _setting(row: Row) -> Setting:
+    """What rows of one run have in common, of several files that are read together too."""
+    return tuple(row.get(field) for field in ("file", "workers", "model", "device", "examples"))
 
 
 def _compared(row: Row, compute: float, predicted: float) -> Row:
