@@ -41,6 +41,10 @@ def setting(field: str, value: Any) -> str:
     match field:
         case "workers" | "threads" | "payloads":
             return f"{value} {field if value != 1 else field[:-1]}"
+        case "steps":
+            return f"{value:,} steps"
+        case "samples_per_step":
+            return f"{value:,} examples each"
         case "n":
             return f"{short(value)} elements"
         case "density":

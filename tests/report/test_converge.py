@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from thinwire.report.charts.palette import looks
 from thinwire.report.converge import FINAL, converge_table, shown
+from thinwire.report.figures.converge import converge_figures
 
 
 def row(recipe: str, rate: float | None, seconds: float | None, **changed: Any) -> dict[str, Any]:
@@ -86,3 +88,12 @@ def test_figures_show_the_loss_over_seconds_at_each_rate_and_over_bytes() -> Non
     assert names == ["loss-over-seconds", "loss-over-seconds", "loss-over-bytes"]
     text = inline_svg(plots[0].figure, plots[0].name, plots[0].title)
     assert text.count('class="line" data-recipe="topk 1 %"') == 2  # itself and its band
+
+
+def test_runs_of_other_lengths_have_figures_and_tables_of_their_own() -> None:
+    """What went on for longer ends lower, whatever it sends."""
+    rows = [*ROWS[:2], *(long | {"steps": 1500} for long in ROWS[:2])]
+    seconds, longer, *of_bytes = converge_figures(rows, looks(["torch-bf16", "topk"]))
+    assert "100 steps, 32 examples each" in seconds.title and "1,500 steps" in longer.title
+    assert len(of_bytes) == 2
+    assert converge_table(rows, "m", {}).count("seconds to bf16's loss") == 2

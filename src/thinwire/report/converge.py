@@ -10,7 +10,8 @@ from thinwire.results.file import Row
 
 REFERENCE = "torch-bf16"  # what all others are compared with
 FINAL = "final"  # the target: its last loss plus one deviation over the seeds
-SETTINGS = ("model", "optimizer", "workers", "device")
+# Of curves that can be compared: what ends lower after more steps is no better for it.
+SETTINGS = ("model", "optimizer", "workers", "device", "steps", "samples_per_step")
 
 
 def shown(row: Row) -> str:
