@@ -35,6 +35,16 @@ def test_an_unknown_recipe_is_one_line_that_names_it_and_code_2(tmp_path: Path) 
 
 
 @needs(*CLI)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_output_to_a_full_disk_is_one_line() -> None:
+    simulate = [*COMMAND, "simulate", "--recipes", "topk", "--workers", "2"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(simulate, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "thinwire: output: No space left on device\n"
+
+
+@needs(*CLI)
 def test_it_says_its_version() -> None:
     done = call("--version")
     assert (done.returncode, done.stdout) == (0, f"thinwire {tw.__version__}\n")

@@ -118,12 +118,54 @@ def test_on_a_gpu_kernels_count_and_not_what_launched_them(tmp_path: Path) -> No
     assert profile.seen.waited == pytest.approx(5e-6)
 
 
+GRADIENT = ("kernel", "ncclDevKernel_AllReduce", 0.0, 150.0)
+NOTHING = [None, 3, "text", [], {}, float("nan")]
+
+
+@pytest.mark.parametrize("wrong", NOTHING)
+@pytest.mark.parametrize("field", ["ph", "name", "ts", "dur", "args", "cat", "event", "ranks"])
+def test_a_damaged_trace_is_read_without_what_is_wrong_or_refused(
+    tmp_path: Path, field: str, wrong: object
+) -> None:
+    trace = of([GRADIENT, ("kernel", "gemm", 0.0, 150.0)])
+    events = trace["traceEvents"]
+    if field == "event":
+        events.append(wrong)
+    elif field == "ranks":
+        trace["distributedInfo"] = {"world_size": wrong}
+    else:
+        events.append(events[-1] | {field: wrong})
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(trace))
+    if field == "ranks" and wrong != 3:
+        with pytest.raises(ThinwireError, match="does not say of how many ranks"):
+            read_profile(path, Model("mine", {"weight": (10,)}))
+    else:
+        assert read_profile(path, Model("mine", {"weight": (10,)})).seen.workers > 2
+
+
+@pytest.mark.parametrize("dims", [*NOTHING, [3], [[]], [["a"]], [[[3]]]])
+def test_shapes_that_are_none_are_not_there(tmp_path: Path, dims: object) -> None:
+    trace = of([GRADIENT])
+    trace["traceEvents"][-1]["args"] = {"Input Dims": dims, "In msg nelems": dims}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(trace))
+    if dims == 3:  # a number of elements
+        assert read_profile(path, None).seen.model.numel == 3
+    else:
+        with pytest.raises(ThinwireError, match="has no shapes"):
+            read_profile(path, None)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         (b"no json", "is no trace of torch.profiler"),
         (b"[]", "is no trace of torch.profiler"),
         (gzip.compress(b"{}", mtime=0)[:9], "is no trace of torch.profiler"),
+        (b"[" * 100_000, "nested too deeply"),
+        (gzip.compress(bytes(100), mtime=0)[:10] + bytes(20), "is no trace of torch.profiler"),
+        (b'{"traceEvents": 3}', "is no trace of torch.profiler"),
         (json.dumps({"traceEvents": []}).encode(), "fewer than two steps"),
         (json.dumps(of([])).encode(), "no collective of Gloo or NCCL"),
     ],

@@ -1,5 +1,6 @@
 """The `thinwire` command: its subcommands together, and every error as one line."""
 
+import errno
 import os
 import sys
 import threading
@@ -99,6 +100,8 @@ def main() -> None:
         _fail(str(error))
     except OSError as error:
         if error.filename is None:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # where the output goes
+                _fail(f"output: {error.strerror}")
             raise
         # A rename has two names: where it was to go is what the user knows.
         where = error.filename if error.filename2 is None else error.filename2

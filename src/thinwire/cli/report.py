@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
+from thinwire.cli.console import activity, plain_console
 from thinwire.cli.options import JsonPath, PngFolder
 from thinwire.report.blocks import renewed
 from thinwire.report.charts.png import refuse_without_matplotlib, save, save_sheet
@@ -32,20 +33,30 @@ def report(
 
     content = read(results)
     kinds = by_kind(content.rows)
-    drawn = draw(kinds)
-    plots = [plot for members in drawn.values() for plot in members]
-    write_whole(out, report_page(kinds, drawn, content.origins))
-    files = len(content.origins)
-    echo(f"Page: {out} ({len(content.rows)} rows of {files} files, {len(plots)} figures)")
-    if png is not None:
-        save(plots, png)
-        echo(f"Figures: {png}")
-    if sheet is not None:
-        save_sheet(plots, sheet)
-        echo(f"Sheet: {sheet}")
+    console = plain_console()
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    with activity(console, "drawing") as tell:
+        tell(f"{len(content.rows)} rows")
+        drawn = draw(kinds)
+        plots = [plot for members in drawn.values() for plot in members]
+        tell(f"a page of {len(plots)} figures")
+        write_whole(out, report_page(kinds, drawn, content.origins))
+        files = len(content.origins)
+        say(f"Page: {out} ({len(content.rows)} rows of {files} files, {len(plots)} figures)")
+        if png is not None:
+            tell("PNG files")
+            save(plots, png)
+            say(f"Figures: {png}")
+        if sheet is not None:
+            tell("the sheet")
+            save_sheet(plots, sheet)
+            say(f"Sheet: {sheet}")
     for page in pages or []:
         write_whole(page, renewed(page.read_text(encoding="utf-8"), page.parent))
-        echo(f"Tables: {page}")
+        say(f"Tables: {page}")
     if json_path is not None:
         ResultFile(json_path, content.origins).add(content.rows)
-        echo(f"Rows: {json_path}")
+        say(f"Rows: {json_path}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thinwire.files import whole
+from thinwire.files import from_json, whole
 from thinwire.machine import describe_machine
 from thinwire.rng import fingerprint
 from thinwire.types import Communicator
@@ -37,7 +37,7 @@ def read(identity: Plain) -> Plain | None:
     """What was kept; None if nothing was, or if the file is not what `write` makes (a warning)."""
     path = place(identity)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = from_json(path.read_text(encoding="utf-8"))
         if content["identity"] != identity or not isinstance(content["measured"], dict):
             raise ValueError("it is of another machine")
         measured: Plain = content["measured"]

@@ -6,10 +6,11 @@ waited for. The size of the model and the speed of the network are those of the 
 """
 
 import gzip
-import json
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 
 from thinwire.errors import ThinwireError
+from thinwire.files import from_json
 from thinwire.plan.models import Model
 from thinwire.plan.observe import Observed
 
@@ -38,7 +40,7 @@ class Profile:
 def read_profile(path: Path, model: Model | None) -> Profile:
     """Of one rank's trace, also gzipped; a `model` has the shapes that a trace does not know."""
     trace = _load(path)
-    events = [event for event in trace["traceEvents"] if event.get("ph") == "X" and "dur" in event]
+    events = [event for event in trace["traceEvents"] if _is_span(event)]
     begin, end, step = _steps(events, path)
     inside = [event for event in events if begin <= event["ts"] < end]
     exchanges = list(_of_kind(inside, True))
@@ -49,8 +51,9 @@ def read_profile(path: Path, model: Model | None) -> Profile:
     count = (end - begin) / step
     busy, compute = _union(map(_span, exchanges)), _union(map(_span, _of_kind(inside, False)))
     exchange, waited = (_length(spans) / count / 1e6 for spans in (busy, _without(busy, compute)))
-    workers = int(trace.get("distributedInfo", {}).get("world_size", 0))
-    if workers < 2:
+    ranks = trace.get("distributedInfo")
+    workers = ranks.get("world_size") if isinstance(ranks, dict) else None
+    if not isinstance(workers, int) or workers < 2:
         raise ThinwireError(f"{path}: it does not say of how many ranks; torch 2.10 and later do")
     sizes = _sizes(exchanges, round(count))
     found = model or _of_buckets(path, sizes)
@@ -65,13 +68,25 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         data = path.read_bytes()
         text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-        trace = json.loads(text)
-        trace["traceEvents"]
-    except (gzip.BadGzipFile, ValueError, EOFError, KeyError, TypeError) as error:
+        trace = from_json(text)
+        iter(trace["traceEvents"])
+    except (gzip.BadGzipFile, zlib.error, ValueError, EOFError, KeyError, TypeError) as error:
         raise ThinwireError(
             f"{path} is no trace of torch.profiler (export_chrome_trace writes one): {error}"
         ) from error
     return dict(trace)
+
+
+def _is_span(event: Any) -> bool:
+    """Whether it says what went on from when to when; others may have written the trace."""
+    return (
+        isinstance(event, dict)
+        and event.get("ph") == "X"
+        and isinstance(event.get("name"), str)
+        and isinstance(event.get("args", {}), dict)
+        and all(isinstance(event.get(at), int | float) for at in ("ts", "dur"))
+        and isfinite(event["ts"] + event["dur"])
+    )
 
 
 def _steps(events: Sequence[Event], path: Path) -> tuple[float, float, float]:
@@ -102,12 +117,24 @@ def _of_kind(events: Sequence[Event], exchange: bool) -> Iterable[Event]:
 def _sizes(exchanges: Iterable[Event], steps: int) -> list[int]:
     """Elements of each allreduce of a step, where the trace has shapes."""
     found = [
-        sum(dims[0] for dims in event.get("args", {}).get("Input Dims", []) if len(dims) == 1)
-        or int(event.get("args", {}).get("In msg nelems", 0))
+        _elements(event.get("args", {}))
         for event in sorted(exchanges, key=lambda event: event["ts"])
         if "allreduce" in event["name"].lower().replace("_", "")
     ]
     return [size for size in found if size][: max(1, len(found) // max(1, steps))]
+
+
+def _elements(about: dict[str, Any]) -> int:
+    """Of one exchange; 0 where the trace does not say."""
+    match about:
+        case {"Input Dims": [*shapes]}:
+            flat = [shape[0] for shape in shapes if isinstance(shape, list) and len(shape) == 1]
+            if flat and all(isinstance(size, int) for size in flat):
+                return sum(flat)
+    match about:
+        case {"In msg nelems": int(count)}:
+            return count
+    return 0
 
 
 def _of_buckets(path: Path, sizes: Sequence[int]) -> Model:

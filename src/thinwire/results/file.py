@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from thinwire.files import whole
+from thinwire.files import from_json, whole
 from thinwire.machine import describe_machine
 from thinwire.results.origin import command, commit
 
@@ -51,7 +51,7 @@ class ResultFile:
 
 def replace_rows(path: Path, rows: Iterable[Row]) -> None:
     """Other rows in a file; where and by which command they were measured stays as it is."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = from_json(path.read_text(encoding="utf-8"))
     write_whole(path, _text(content | {"rows": [_plain(row) for row in rows]}))
 
 

@@ -1,12 +1,12 @@
 """Result files read back: the rows of several files together."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from thinwire.errors import ThinwireError
+from thinwire.files import from_json
 from thinwire.results.file import SCHEMA, Row
 
 NUMBERS = frozenset(
@@ -65,7 +65,7 @@ def _labelled(files: Sequence[Path]) -> list[tuple[str, Path]]:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = from_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ThinwireError(f"{path}: {error.strerror or error}") from None
     except ValueError as error:
