@@ -1,5 +1,6 @@
 """`thinwire bench train`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from thinwire.cli.options import (
     time_option,
 )
 from thinwire.cli.parse import check_choice, link_rate, listed, split, switch, whole
+from thinwire.errors import ThinwireError
 from thinwire.format import milliseconds, optional, setting
 from thinwire.report.panels import panels
 from thinwire.results.file import ResultFile, Row
@@ -48,8 +50,12 @@ def train(
     nodes: Nodes = None,
     rates: Rates = "1gbit",
     overlap: Annotated[
-        str, Option(help="Exchange during (on) or after (off) the backward pass: on,off.")
-    ] = "on",
+        str | None,
+        Option(
+            help="Exchange during (on) or after (off) the backward pass: on,off.",
+            show_default="on",
+        ),
+    ] = None,
     compute: Annotated[
         float | None,
         time_option("Compute that a step is declared to take, as 100ms; by model if not set."),
@@ -72,11 +78,19 @@ def train(
     check: Check = "refuse",
     budget_s: Budget = None,
     case_s: Annotated[
-        float, Option(min=0, help="With --device: seconds of a case; longer ones do fewer steps.")
-    ] = 30.0,
+        float | None,
+        Option(
+            min=0,
+            help="With --device: seconds of a case; longer ones do fewer steps.",
+            show_default="30",
+        ),
+    ] = None,
     deadline_s: Annotated[
-        float, Option(min=1, help="With --device: seconds after which a case is given up.")
-    ] = 120.0,
+        float | None,
+        Option(
+            min=1, help="With --device: seconds after which a case is given up.", show_default="120"
+        ),
+    ] = None,
     trace: Annotated[
         Path | None, Option(help="With --device: write a timeline of one step here as JSON.")
     ] = None,
@@ -84,6 +98,8 @@ def train(
 ) -> None:
     """Time whole training steps, and how long a loss takes, by model, recipe and rate."""
     if device:
+        others = {"overlap": overlap, "compute": compute, "target-loss": target_loss, "lr": lr}
+        _refuse_idle(others, "with --device: real models overlap, compute and learn as they do")
         train_real(
             device,
             models or "gpt2",
@@ -98,11 +114,12 @@ def train(
             warmup=20 if warmup is None else warmup,
             seed=seed,
             check=check_choice(check),
-            case_s=case_s,
-            deadline_s=deadline_s,
+            case_s=30.0 if case_s is None else case_s,
+            deadline_s=120.0 if deadline_s is None else deadline_s,
             budget_s=budget_s,
         )
         return
+    _refuse_idle({"case-s": case_s, "deadline-s": deadline_s, "trace": trace}, "without --device")
     from thinwire.bench.train.plan import Settings, plan
     from thinwire.bench.train.run import run
 
@@ -112,7 +129,7 @@ def train(
         workers=listed("--workers", whole, workers),
         nodes=nodes,
         rates=listed("--rates", link_rate, rates),
-        overlap=listed("--overlap", switch, overlap),
+        overlap=listed("--overlap", switch, "on" if overlap is None else overlap),
         density=density,
         compute=compute,
         steps=steps,
@@ -134,6 +151,13 @@ def train(
 
     total = sum(case.max_steps for case in cases)
     carry_out(total, lambda watcher: run(settings, results, watcher), show)
+
+
+def _refuse_idle(options: Mapping[str, object], when: str) -> None:
+    """Those that were given, though nothing would come of them."""
+    for name, value in options.items():
+        if value is not None:
+            raise ThinwireError(f"--{name} does nothing {when}; leave it away")
 
 
 def _show_panels(console: Console, ends: list[Row]) -> None:

@@ -16,6 +16,8 @@ from thinwire.lab.rank_main import Message
 from thinwire.report.steps import COMPUTE
 from thinwire.settings import check_density
 from thinwire.workloads.real import REAL
+from thinwire.workloads.shapes import MODELS
+from thinwire.workloads.tasks import TASKS
 
 POWER_SGD = tuple(f"torch-powersgd-{rank}" for rank in (1, 4, 32))
 HALVED = "codec='regional+bf16'"
@@ -133,7 +135,8 @@ def _refuse_impossible(settings: Settings) -> None:
     """Before anything is started: a run should not end in its tenth minute for this."""
     for model in settings.models:
         if model not in REAL:
-            raise ThinwireError(f"unknown model {model!r}; to train: {', '.join(REAL)}")
+            other = f"; {model} goes without --device" if model in (*TASKS, *MODELS) else ""
+            raise ThinwireError(f"unknown model {model!r}; to train: {', '.join(REAL)}{other}")
     refuse_recipes(recipes(settings), settings.density)
     if settings.steps < 1 or settings.warmup < 0:
         raise ThinwireError("steps must be at least 1, and warmup at least 0")

@@ -17,6 +17,7 @@ from thinwire.lab.lab import Check
 from thinwire.lab.rank_main import Message
 from thinwire.settings import check_density
 from thinwire.workloads.compute import declared_compute
+from thinwire.workloads.real import REAL
 from thinwire.workloads.shapes import MODELS, multiply_adds, shapes
 from thinwire.workloads.tasks import TASKS
 
@@ -152,7 +153,16 @@ def _refuse_impossible(settings: Settings) -> None:
     for model in settings.models:
         if model not in TASKS and model not in MODELS:
             known = ", ".join((*TASKS, *MODELS))
-            raise ThinwireError(f"unknown model {model!r}; there are: {known}")
+            real = f"; {model} is trained with --device" if model in REAL else ""
+            raise ThinwireError(f"unknown model {model!r}; there are: {known}{real}")
+    if not any(model in TASKS for model in settings.models):
+        learns = {"target-loss": settings.target_loss, "lr": settings.learning_rate}
+        for name, value in learns.items():
+            if value is not None:
+                raise ThinwireError(
+                    f"--{name} {value:g} does nothing: {', '.join(settings.models)} learns nothing;"
+                    f" {', '.join(TASKS)} do"
+                )
     for name in settings.recipes:
         if name in SPARSE_PEERS:
             raise ThinwireError(
