@@ -79,6 +79,8 @@ def test_a_place_that_cannot_be_written_is_one_line_that_names_it(
         ("bench train --models bert", "bert is trained with --device"),
         ("bench train --models vgg16 --lr 1", "--lr 1 does nothing: vgg16 learns nothing"),
         ("bench train --models vgg16,gpt2 --target-loss 2", "--target-loss 2 does nothing"),
+        ("bench converge --models resnet-small --text x", "--text x is read by none of resnet"),
+        ("bench converge --models embedding-small --images x", "--images x is read by none of"),
         ("bench codecs --n 0", "--n: '0' is not a number of elements"),
         ("bench codecs --steps 0", "--steps: '0' is not a whole number"),
         ("bench kernels --device tpu", "device='tpu'"),

@@ -10,6 +10,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    SpinnerColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -90,6 +91,7 @@ def watch(
         progress = Progress(*each, console=console)
         return progress, Bars(progress, steps, names)
     columns = (
+        SpinnerColumn(),  # a step may take long, and so may the start
         *(TextColumn("{task.description:44}"), BarColumn(), MofNCompleteColumn()),
         *(TextColumn("steps,"), TimeRemainingColumn(compact=True), TextColumn("left")),
     )

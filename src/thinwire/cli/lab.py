@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ from typing import Annotated
 from rich.console import Console
 from typer import Argument, Exit, Option
 
-from thinwire.cli.console import show_table
+from thinwire.cli.console import activity, show_table
 from thinwire.cli.options import Check, JsonPath, Nodes
 from thinwire.cli.parse import check_choice, link_rate
 from thinwire.errors import LabError
@@ -65,7 +66,9 @@ def lab(
         gpu=gpu,
     )
     warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
-    with cluster:
+    with ExitStack() as stack:
+        with activity(Console(stderr=True), "making the links and checking their rate"):
+            stack.enter_context(cluster)
         if cluster.rate_check is not None:
             _say(f"{nodes} nodes: {cluster.rate_check}")
         try:

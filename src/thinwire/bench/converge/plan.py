@@ -288,6 +288,12 @@ def refuse_impossible(settings: Settings) -> None:
     for model in settings.models:
         if model not in LESSONS:
             raise ThinwireError(f"unknown model {model!r}; to learn: {', '.join(LESSONS)}")
+    read = {LESSONS[model].reader.source for model in settings.models}
+    for source, path in (("text", settings.text), ("images", settings.images)):
+        if path is not None and source not in read:
+            raise ThinwireError(
+                f"--{source} {path} is read by none of {', '.join(settings.models)}"
+            )
     for optimizer in settings.optimizers:
         if optimizer not in get_args(Optimizer):
             known = ", ".join(get_args(Optimizer))
