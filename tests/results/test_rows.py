@@ -45,6 +45,16 @@ def test_a_run_that_has_measured_nothing_yet_is_fine(tmp_path: Path) -> None:
     assert read([put(tmp_path / "begun.json", GOOD | {"rows": []})]).rows == []
 
 
+def curve(x: list[object], y: list[object]) -> dict[str, object]:
+    return {"series": "topk", "source": "here", "x": x, "y": y}
+
+
+def test_what_failed_has_no_numbers(tmp_path: Path) -> None:
+    failed = {"recipe": "topk", "steps": None, "points": None, "error": "a peer died"}
+    (row,) = read([put(tmp_path / "failed.json", GOOD | {"rows": [failed]})]).rows
+    assert row["points"] is None
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -57,6 +67,13 @@ def test_a_run_that_has_measured_nothing_yet_is_fine(tmp_path: Path) -> None:
         (GOOD | {"rows": [{}, 3]}, "row 1 is 3"),
         (GOOD | {"rows": [{"seconds": "fast"}]}, "row 0: seconds is 'fast'"),
         (GOOD | {"rows": [{"seconds_by_phase": 1}]}, "seconds_by_phase"),
+        (GOOD | {"rows": [{"workers": None}]}, "row 0: workers is None, not a number"),
+        (GOOD | {"rows": [{"recipe": ["topk"]}]}, "recipe is .*, not a word"),
+        (GOOD | {"rows": [{"points": [1]}]}, "points is .*, not lists of numbers"),
+        (GOOD | {"rows": [{"points": {"step": [0], "loss": [1, 2]}}]}, "equally long"),
+        (GOOD | {"rows": [{"points": {"step": [0], "loss": ["low"]}}]}, "points is"),
+        (GOOD | {"rows": [{"curves": [{"series": "a", "x": [1], "y": [2]}]}]}, "curves is"),
+        (GOOD | {"rows": [{"curves": [curve([1, 2], [3])]}]}, "curves is"),
     ],
 )
 def test_what_is_no_result_file_is_named(tmp_path: Path, content: object, reason: str) -> None:

@@ -10,9 +10,15 @@ from thinwire.files import from_json
 from thinwire.results.file import SCHEMA, Row
 
 NUMBERS = frozenset(
-    ["workers", "rate", "n", "k", "density", "seconds", "floor_seconds", "ratio", "bits_per_item",
-     "entropy_bits", "step", "loss", "encode_items_per_s", "decode_items_per_s",
+    ["rate", "k", "density", "seconds", "floor_seconds", "ratio", "bits_per_item", "threads",
+     "entropy_bits", "loss", "encode_items_per_s", "decode_items_per_s", "payloads", "steps",
      "bytes_sent_per_rank", "bytes_per_rank", "alpha", "beta"]
+)  # fmt: skip
+COUNTS = frozenset(["workers", "n", "step", "samples_per_step", "start", "end", "relative_error"])
+"""Numbers that are there wherever their field is."""
+WORDS = frozenset(
+    ["recipe", "model", "device", "optimizer", "op", "impl", "what", "stream", "part", "codec",
+     "distribution", "paper", "item", "panel", "unit"]
 )  # fmt: skip
 
 
@@ -85,10 +91,46 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _check(row: Any, where: str) -> None:
+    """What others rely on, whoever wrote the file."""
     if not isinstance(row, dict):
         raise ThinwireError(f"{where} is {row!r}, not an object")
-    for field in NUMBERS & row.keys():
-        if not isinstance(row[field], int | float | None):
-            raise ThinwireError(f"{where}: {field} is {row[field]!r}, not a number")
+
+    def refuse(field: str, due: str) -> None:
+        raise ThinwireError(f"{where}: {field} is {row[field]!r:.80}, not {due}")
+
+    for field in row.keys() & (NUMBERS | COUNTS):
+        optional = row[field] is None and field in NUMBERS
+        if not (isinstance(row[field], int | float) or optional):
+            refuse(field, "a number")
+    for field in row.keys() & WORDS:
+        if not isinstance(row[field], str):
+            refuse(field, "a word")
     if not isinstance(row.get("seconds_by_phase", {}), dict):
-        raise ThinwireError(f"{where}: seconds_by_phase is not an object")
+        refuse("seconds_by_phase", "an object")
+    failed = row.get("points") is None and row.get("error") is not None
+    if "points" in row and not failed and not _are_points(row["points"]):
+        refuse("points", "lists of numbers, equally long")
+    if "curves" in row and not _are_curves(row["curves"]):
+        refuse("curves", "a list of series with x and y, equally long")
+
+
+def _are_points(points: Any) -> bool:
+    """Columns of numbers, or of nothing where a loss diverged."""
+    if not isinstance(points, dict) or not all(isinstance(at, list) for at in points.values()):
+        return False
+    numbers = (value for column in points.values() for value in column)
+    whole = all(isinstance(value, int | float | None) for value in numbers)
+    return "step" in points and whole and len(set(map(len, points.values()))) == 1
+
+
+def _are_curves(curves: Any) -> bool:
+    """Each from somewhere, with an x for each y; what bars stand for has names in place of x."""
+    return isinstance(curves, list) and all(
+        isinstance(curve, dict)
+        and all(isinstance(curve.get(name), str) for name in ("series", "source"))
+        and all(isinstance(curve.get(axis), list) for axis in "xy")
+        and len(curve["x"]) == len(curve["y"])
+        and all(isinstance(x, str | int | float) for x in curve["x"])
+        and all(isinstance(y, int | float | None) for y in curve["y"])
+        for curve in curves
+    )
