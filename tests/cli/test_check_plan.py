@@ -34,5 +34,9 @@ def test_a_file_without_a_calibration_is_refused():
     write("steps.json", {"recipe": "compute alone", "step_seconds": 0.01})
     with pytest.raises(ThinwireError, match="no calibration"):
         call("check-plan", "steps.json", "--calibration", "steps.json")
+    for network in (3, {}, {"link": {"alpha": -1, "beta": 0}}):
+        write("calibration.json", {"network": network, "costs": {}})
+        with pytest.raises(ThinwireError, match=r"calibration\.json: its calibration is damaged"):
+            call("check-plan", "steps.json", "--calibration", "calibration.json")
     with pytest.raises(ThinwireError, match="nothing to compare"):
         call("check-plan", "steps.json")

@@ -88,6 +88,8 @@ def test_a_place_that_cannot_be_written_is_one_line_that_names_it(
         ("bench sync --check maybe --rates none", "check='maybe' must be"),
         ("simulate --workers 1..100000000", "at most 1,048,576"),
         ("recipes --json /", "/: Is a directory"),
+        ("plan resnet18 --device tpu", "device='tpu' must be one of auto, cpu, cuda, none"),
+        ("doctor resnet18 --device none", "device='none' must be one of auto, cpu, cuda"),
         ("plan resnet51", "unknown model 'resnet51'"),
         ("report nosuch.json", "nosuch.json: No such file"),
     ],

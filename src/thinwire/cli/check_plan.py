@@ -34,7 +34,7 @@ def check_plan(
 
     Without --calibration the network is what the run's own dense steps show.
     """
-    known = [Calibration.from_dict(_summary(path)) for path in calibration]
+    known = [_calibration(path) for path in calibration]
     compared = compare(read(measured).rows, known)
     if not compared:
         raise ThinwireError("nothing to compare: no row has both its compute and a cost model")
@@ -49,11 +49,14 @@ def check_plan(
     console.print(f"Median error of {len(compared)} predictions: {error:.1%}")
 
 
-def _summary(path: Path) -> Row:
+def _calibration(path: Path) -> Calibration:
     rows = [row for row in read([path]).rows if row.keys() >= {"network", "costs"}]
     if not rows:
         raise ThinwireError(f"{path} has no calibration: thinwire doctor --json writes one")
-    return rows[-1]
+    try:
+        return Calibration.from_dict(rows[-1])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ThinwireError(f"{path}: its calibration is damaged: {error!r}") from error
 
 
 def _cells(row: Row) -> tuple[str, ...]:

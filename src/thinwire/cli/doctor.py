@@ -50,7 +50,9 @@ def doctor(
     gbps: Annotated[float | None, Option(help=GBPS_HELP)] = None,
     cluster: ClusterOptions,
     compute: Compute = None,
-    device: Annotated[str, Option(help="Where gradients are: auto, cpu, cuda.")] = "auto",
+    device: Annotated[
+        str, Option(help="Where gradients of a named model are: auto, cpu, cuda.")
+    ] = "auto",
     steps: Annotated[int, Option(min=10, help="Steps of a script to look at.")] = STEPS,
     profile: Annotated[
         Path | None, Option(help="A rank's trace of torch.profiler, in place of a run.")

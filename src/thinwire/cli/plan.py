@@ -53,7 +53,7 @@ def plan(
     """
     cluster.check_workers(workers)
     planned, recipes = find_model(model).taking(compute), cluster.pipelines()
-    measured = None if device == "none" else chosen_device(device)
+    measured = None if device == "none" else chosen_device(device, ("none",))
     network = cluster.network(Link.of(gbps, cluster.latency), backend_of(measured))
     results = ResultFile(json_path)
     all_recipes = [*recipes.values(), *(pipelines().values() if planned.compute else ())]

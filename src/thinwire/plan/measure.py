@@ -1,7 +1,7 @@
 """What `plan` and `doctor` measure: this machine's devices, and the network between ranks."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -29,12 +29,13 @@ def candidates(names: Iterable[str], density: float) -> dict[str, Pipeline]:
     return {name: at_density(name, density) for name in dict.fromkeys(("dense", *names))}
 
 
-def chosen_device(name: str) -> torch.device:
-    """`auto` is a GPU where there is one."""
+def chosen_device(name: str, others: Sequence[str] = ()) -> torch.device:
+    """`auto` is a GPU where there is one; a command may take `others`, which are no devices."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name not in ("cpu", "cuda"):
-        raise ThinwireError(f"device={name!r} must be auto, cpu, cuda or none")
+        known = ", ".join(("auto", "cpu", "cuda", *others))
+        raise ThinwireError(f"device={name!r} must be one of {known}")
     if name == "cuda" and not torch.cuda.is_available():
         raise ThinwireError("device='cuda': there is none here; take cpu or auto")
     return torch.device(name)
