@@ -24,7 +24,8 @@ from thinwire.sparsify import BlockTopK, Everything, ReusedThreshold
 from thinwire.types import Communicator
 
 READ = {"cpu": 1 << 21, "cuda": 1 << 25}  # elements: enough to leave the caches
-SIDE, RANK = {"cpu": 1 << 10, "cuda": 1 << 13}, 64  # of a matrix and of its factor
+MULTIPLIED = {"cpu": 1 << 18, "cuda": 1 << 25}  # of them, as a matrix, with a factor
+SIDE, RANK = 1 << 10, 64  # of that factor
 PRODUCTS = 4  # of low rank: two factors, what comes of their sums, and what of it is this rank's
 CALLS = 20
 CPU_ENTRY, CPU_CALL = 4e-9, 1e-4  # seconds; a device's follow from its bandwidth and launches
@@ -51,11 +52,11 @@ def measure_speed(
     values = torch.ones(READ[device.type], device=device)
     max_abs(values)  # compiles
     once = min(_timed(lambda: max_abs(values), device, clock) for _ in range(3))
-    side = SIDE[device.type]
-    matrix, factor = (torch.ones(side, columns, device=device) for columns in (side, RANK))
-    torch.mm(matrix, factor)  # the libraries for it are loaded
+    matrix = values[: MULTIPLIED[device.type]].view(-1, SIDE)
+    factor = torch.ones(SIDE, RANK, device=device)
+    torch.mm(matrix, factor)  # loads the library for it
     multiplied = min(_timed(lambda: torch.mm(matrix, factor), device, clock) for _ in range(3))
-    read, product = agreed(comm, [once / values.numel(), multiplied / (side * side * RANK)])
+    read, product = agreed(comm, [once / values.numel(), multiplied / (matrix.numel() * RANK)])
     if device.type != "cuda":
         return Speed(read, CPU_ENTRY, CPU_CALL, product)
     few = values[:1]

@@ -31,7 +31,7 @@ HEADERS = 0.95  # of a link's rate: what Ethernet, IP and TCP leave
 NEAR = 0.15  # a calibration over links of another rate tells latencies, not this rate
 PEERS = {BASELINE: "dense", "torch-bf16": "bf16", "torch-fp16": "fp16"}
 H200 = Speed(read=4 / 3.5e12, entry=32 / 3.5e12, call=5e-6, product=2 / 67e12)
-CORE = Speed(read=4 / 1e10, entry=CPU_ENTRY, call=CPU_CALL, product=2 / 1e11)
+CORE = Speed(read=4 / 1e10, entry=CPU_ENTRY, call=CPU_CALL, product=2 / 5e10)
 ALPHA = {"cuda": 4e-5, "cpu": 2e-4}  # seconds a message, through the kernel
 # Messages from all to one port take so many times as long as in a ring at 1 Gbit/s, and no longer
 # at 10 and 25 (docs/results/all-to-all.log).
