@@ -4,9 +4,8 @@ import pytest
 import torch
 
 import thinwire as tw
+from support.launches import as_on_a_gpu
 from thinwire.engine.backward import BackwardPass
-from thinwire.pipeline import Pipeline
-from thinwire.units.unit import Unit
 
 RECIPES = [
     "dense",
@@ -32,17 +31,9 @@ RECIPES = [
 
 
 @pytest.fixture(autouse=True)
-def as_on_a_gpu(monkeypatch):
-    """What is steady on a GPU is here too."""
-    steady, assemble = Pipeline.is_steady, Unit.assemble
-
-    def with_a_flag(*arguments, **settings):
-        unit = assemble(*arguments, **settings)
-        unit.bad = torch.zeros((), dtype=torch.int32)
-        return unit
-
-    monkeypatch.setattr(Pipeline, "is_steady", lambda p, d: steady(p, torch.device("cuda")))
-    monkeypatch.setattr(Unit, "assemble", with_a_flag)
+def steady_here():
+    with as_on_a_gpu():
+        yield
 
 
 def gradients(step):
