@@ -7,12 +7,12 @@ from torch import Tensor
 
 from thinwire.kernels.grouped_topk import Chosen, Groups
 from thinwire.kernels.lazy_sum import LazySum
+from thinwire.kernels.next_guess import guess, learn
 from thinwire.settings import target_count
 from thinwire.types import Layout, Sparse, State
 
 _WANTED = 1.5  # times k candidates: seldom too few, seldom too many
 FIRST_GAP = 0.1
-_LEAST_GAP, _MOST_GAP = 1e-6, 0.5
 
 
 @lru_cache(maxsize=1024)
@@ -45,22 +45,14 @@ def largest_by_guess(x: LazySum, groups: Groups, state: State) -> Sparse:
     below the threshold.
     """
     threshold, gap = state["threshold"].view(-1), state["gap"].view(-1)
-    guess = threshold * (1 - gap)
-    more = len(groups.counts) - guess.numel()
-    if more:
-        guess = torch.cat((guess, guess.new_zeros(more)))
-    chosen: Chosen = x.grouped_topk(groups, guess)
-    rows = threshold.numel()
-    gap.copy_(next_gap(gap, chosen.passed[:rows], groups.counts[:rows]))
-    threshold.copy_(chosen.kth[:rows])
+    chosen: Chosen = x.grouped_topk(groups, guess(threshold, gap, len(groups.counts)))
+    learn(threshold, gap, chosen.kth, chosen.passed, aim(groups.counts[: gap.numel()], gap))
     return Sparse(chosen.indices, chosen.values, x.numel)
 
 
-def next_gap(gap: Tensor, passed: Tensor, counts: tuple[int, ...]) -> Tensor:
-    """How far below the threshold to look, given how many were found there."""
-    wanted = _on_device(counts, gap.device, gap.dtype)
-    off = (wanted / passed.clamp(min=1)).clamp_(0.25, 4)
-    return (gap * off).clamp_(_LEAST_GAP, _MOST_GAP)
+def aim(counts: tuple[int, ...], like: Tensor) -> Tensor:
+    """How many candidates there should be where so many are chosen."""
+    return _on_device(counts, like.device, like.dtype)
 
 
 @lru_cache(maxsize=1024)

@@ -10,9 +10,10 @@ from torch.nn.functional import pad
 
 from thinwire.kernels.grouped_topk import Groups
 from thinwire.kernels.lazy_sum import LazySum
+from thinwire.kernels.next_guess import guess, learn
 from thinwire.settings import check_density, target_count
 from thinwire.sparsify._common import OnePass, take_all
-from thinwire.sparsify._groups import FIRST_GAP, next_gap
+from thinwire.sparsify._groups import FIRST_GAP, aim
 from thinwire.types import PADDING, Sparse, State, StepContext, TensorSpec
 
 
@@ -94,13 +95,12 @@ def _of_each(numel: int, ranks: int, density: float) -> Groups:
 
 def _largest(x: LazySum, groups: Groups, choosing: int, state: State) -> Sparse:
     """Of the first `choosing` groups; one threshold of the last step's says where to look."""
-    threshold, gap = state["threshold"], state["gap"]
+    threshold, gap = state["threshold"].view(1), state["gap"].view(1)
     others = threshold.new_zeros(len(groups.counts) - choosing)
-    guess = torch.cat(((threshold * (1 - gap)).expand(choosing), others))
-    chosen = x.grouped_topk(groups, guess)
-    state["threshold"] = chosen.kth[:choosing].amin()
-    wanted = (sum(groups.counts[:choosing]),)
-    state["gap"] = next_gap(gap.view(1), chosen.passed[:choosing].sum(0, True), wanted).view(())
+    guesses = torch.cat((guess(threshold, gap, 1).expand(choosing), others))
+    chosen = x.grouped_topk(groups, guesses)
+    kth, passed = chosen.kth[:choosing].amin().view(1), chosen.passed[:choosing].sum(0, True)
+    learn(threshold, gap, kth, passed, aim((sum(groups.counts[:choosing]),), gap))
     return Sparse(chosen.indices, chosen.values, x.numel)
 
 
