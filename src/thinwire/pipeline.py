@@ -208,8 +208,8 @@ class Pipeline:
         select = self.sparsifier.select_parts if apart else self.sparsifier.select_from
         selection = self.collective.arranged(select(x, state["sparsifier"], ctx), self.codec)
         if ctx.bad is not None and isinstance(selection, Sparse):
-            first = selection.values.view(-1)[:1]
-            first.masked_fill_(ctx.bad > 0, torch.nan)
+            bad = ctx.bad.view(1).view(torch.bool)[:1]  # 0 or 1: its lowest byte says it
+            selection.values.view(-1)[:1].masked_fill_(bad, torch.nan)
         elif ctx.bad is not None and not self.feedback.adds_lazily:
             ctx.bad.logical_or_(~max_abs(x.dense()).isfinite())  # nobody has looked yet
         return Prepared(x.dense(), selection, cleared)

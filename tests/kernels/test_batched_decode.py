@@ -178,7 +178,7 @@ def test_rows_are_added_in_turn(case: Case, shape: str, dtype: torch.dtype, scal
         expected[p.indices] += p.values.to(dtype) * scale
     total = torch.arange(numel, dtype=dtype).to(case.device)
     rows = [row.to(case.device) for row in rows]
-    assert case.run(add_rows, *rows, total, scale) is total
+    assert case.run(add_rows, *rows, total, scale).tolist() == 0
     assert bits(total) == bits(expected)
 
 
@@ -187,8 +187,20 @@ def test_rows_are_added_in_turn(case: Case, shape: str, dtype: torch.dtype, scal
 def test_rows_without_elements(case: Case, shape: tuple[int, int]) -> None:
     total = torch.ones(7, device=case.device)
     rows = torch.empty(shape, dtype=torch.int64), torch.empty(shape)
-    case.run(add_rows, *(row.to(case.device) for row in rows), total)
+    assert not case.run(add_rows, *(row.to(case.device) for row in rows), total)
     assert total.tolist() == [1] * 7
+
+
+@CASES
+@pytest.mark.parametrize("marked", [[], [0], [2], [0, 1, 2]])
+def test_a_mark_of_any_row_is_told(case: Case, marked: list[int]) -> None:
+    indices = torch.stack([torch.arange(1500) + row for row in range(3)]).to(case.device)
+    values = torch.ones(3, 1500)
+    values[:, 7] = torch.nan  # which is no mark there
+    values[marked, 0] = torch.nan
+    told = case.run(add_rows, indices, values, torch.zeros(2000, device=case.device))
+    assert told.dtype == torch.int64 and told.dim() == 0
+    assert int(told) == bool(marked)
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")

@@ -5,6 +5,8 @@ A tile is read as rows of 32 elements. Which of a row passed a threshold is one 
 elements. Survivors are rare, so that costs nothing beside reading the elements.
 """
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
@@ -37,8 +39,14 @@ def summands(
         return None, None, None, None
     if addend.velocity is None:
         return addend.grad, None, None, addend.bad
-    factor = torch.full((), addend.factor, dtype=x.dtype, device=x.device)
+    factor = constant(addend.factor, x.dtype, x.device)
     return addend.grad, addend.velocity, factor, addend.bad
+
+
+@lru_cache(maxsize=256)
+def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """In memory, since an argument would be float32; kept, since making it is a launch."""
+    return torch.full((), value, dtype=dtype, device=device)
 
 
 def mix_offset(seed: int) -> int:

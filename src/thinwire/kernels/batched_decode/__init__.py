@@ -42,6 +42,9 @@ def add_rows(indices: Tensor, values: Tensor, total: Tensor, scale: float = 1.0)
 
     Indices are unique within a row; what is not an index of `total` is padding. Where `total` is
     all zeros already this is the faster one: there is no search for the elements of a tile.
+
+    Returned is (0-D, int64) whether some row begins with a NaN, which is how a rank whose gradient
+    was not finite marks it.
     """
     _check_target(total, scale)
     if indices.dim() != 2 or indices.shape != values.shape or indices.dtype != torch.int64:
@@ -55,10 +58,13 @@ def add_rows(indices: Tensor, values: Tensor, total: Tensor, scale: float = 1.0)
         )
     if total.dtype != accumulator(total.dtype):
         raise RecipeError(f"a total of {total.dtype} would be rounded with every row: use float32")
-    add = implementation(reference.add_row, total.device)
-    for row in zip(indices.contiguous(), values.detach().contiguous(), strict=True):
-        add(*row, total, scale)
-    return total
+    indices, values = (_rows_of(each) for each in (indices, values))
+    return implementation(reference.add_rows, total.device)(indices, values, total, scale)
+
+
+def _rows_of(lists: Tensor) -> Tensor:
+    """Each side by side in memory; they may lie apart."""
+    return lists if lists.stride(1) == 1 else lists.contiguous()
 
 
 def _check_target(out: Tensor, scale: float | Tensor) -> None:

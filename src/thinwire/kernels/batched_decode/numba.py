@@ -100,8 +100,10 @@ def _add_row(indices: Array, values: Array, total: Array, scale: float) -> None:
             total[indices[i]] += total.dtype.type(values[i]) * factor
 
 
-def add_row(indices: Tensor, values: Tensor, total: Tensor, scale: float) -> None:
-    _add_row(indices.numpy(), values.numpy(), total.detach().numpy(), scale)
+def add_rows(indices: Tensor, values: Tensor, total: Tensor, scale: float) -> Tensor:
+    for row, own in zip(indices.numpy(), values.detach().numpy(), strict=True):
+        _add_row(row, own, total.detach().numpy(), scale)
+    return values[:, :1].isnan().any().to(torch.int64)
 
 
 def _table(parts: Sequence[Sparse]) -> tuple[Array, Array]:

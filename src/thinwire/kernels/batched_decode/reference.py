@@ -17,7 +17,9 @@ def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float | Tensor) -> T
     return out.copy_(total.mul_(scale))
 
 
-def add_row(indices: Tensor, values: Tensor, total: Tensor, scale: float) -> None:
-    inside = (indices >= 0) & (indices < total.numel())
-    shares = values[inside].to(total.dtype) * scale
-    Sparse(indices[inside], shares, total.numel()).add_to(total)
+def add_rows(indices: Tensor, values: Tensor, total: Tensor, scale: float) -> Tensor:
+    for row, own in zip(indices, values, strict=True):
+        inside = (row >= 0) & (row < total.numel())
+        shares = own[inside].to(total.dtype) * scale
+        Sparse(row[inside], shares, total.numel()).add_to(total)
+    return values[:, :1].isnan().any().to(torch.int64)

@@ -11,7 +11,6 @@ at once; it does one tile after the other.
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -19,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from thinwire.kernels._triton import load_tile, store_tile
+from thinwire.kernels._triton import constant, load_tile, store_tile
 from thinwire.kernels.batched_decode.tiles import add_one_by_one, add_up, elements, enter
 from thinwire.types import Sparse, accumulator
 
@@ -102,8 +101,16 @@ def _decode(
 
 
 @triton.jit(do_not_specialize=["count", "numel"])
-def _add_row(indices, values, factor, total, count, numel, BLOCK: tl.constexpr):
-    """A row after the others: indices are unique in it, so that nobody meets at an element."""
+def _add_row(
+    indices, values, factor, total, marked, count, numel, FIRST: tl.constexpr, BLOCK: tl.constexpr
+):
+    """A row after the others: indices are unique in it, so that nobody meets at an element.
+
+    The FIRST says whether it is marked, and each other one if it is.
+    """
+    if tl.program_id(0) == 0:
+        head = tl.load(values)
+        tl.store(marked, (head != head).to(tl.int64), mask=FIRST | (head != head))
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     index = tl.load(indices + i, mask=i < count, other=numel)
     there = (index >= 0) & (index < numel)
@@ -120,19 +127,18 @@ def decode_sum(parts: Sequence[Sparse], out: Tensor, scale: float | Tensor) -> T
     return _decode_all(table, len(parts), max(counts), sum(counts), parts[0].values, out, scale)
 
 
-def add_row(indices: Tensor, values: Tensor, total: Tensor, scale: float) -> None:
-    if count := indices.numel():
-        factor = _factor(scale, total.dtype, total.device)
+def add_rows(indices: Tensor, values: Tensor, total: Tensor, scale: float) -> Tensor:
+    rows, count = indices.shape
+    if not indices.numel():
+        return torch.zeros((), dtype=torch.int64, device=total.device)
+    factor = constant(scale, total.dtype, total.device)
+    marked = torch.empty((), dtype=torch.int64, device=total.device)
+    for row in range(rows):
         _add_row[(triton.cdiv(count, _ROW),)](
-            indices, values, factor, total, count, total.numel(), _ROW,
+            indices[row], values[row], factor, total, marked, count, total.numel(), row == 0, _ROW,
             num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
-
-
-@lru_cache(maxsize=256)
-def _factor(scale: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """In memory, since an argument would be float32; kept, since making it is a launch."""
-    return torch.full((), scale, dtype=dtype, device=device)
+    return marked
 
 
 def _decode_all(
@@ -142,8 +148,7 @@ def _decode_all(
     """Decode the parts in the table, whose values are `like` these."""
     numel, device, dtype = out.numel(), out.device, accumulator(out.dtype)
     if not isinstance(scale, Tensor):
-        # As float64 in memory: an argument would be float32.
-        scale = torch.full((), scale, dtype=torch.float64, device=device)
+        scale = constant(scale, torch.float64, device)
     tile, lanes, warps, strip = _shape(elements / numel)
     tiles = triton.cdiv(numel, tile)
     programs, workspace = tiles, None
