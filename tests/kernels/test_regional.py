@@ -11,9 +11,11 @@ from thinwire.kernels.regional import (
     TWELVE,
     Form,
     read,
+    read_parts,
     read_rows,
     reference,
     write,
+    write_parts,
     write_rows,
 )
 from thinwire.types import PADDING
@@ -107,6 +109,38 @@ def test_rows_may_end_in_padding(case: Case, form: Form, count: int) -> None:
     assert bool(sound)
     bodies[0, 0] += 1  # one more than there are
     assert not case.run(read_rows, bodies, count, rows, form)[1]
+
+
+@everywhere
+@pytest.mark.parametrize("form", [NEAR, FAR, WHOLE, TWELVE])
+@pytest.mark.parametrize("count", [30, 31])
+def test_parts_are_written_and_read_in_place(case: Case, form: Form, count: int) -> None:
+    """A zero is behind each, and what lies around them stays as it is."""
+    rows = 70_000
+    indices = torch.stack([uniform(rows, count, seed) for seed in (1, 2, 3)])
+    indices[1, -4:] = PADDING
+    length = form.size(count, rows) + 1
+    room = torch.full((3, -(-length // 8) * 8 + 16), 7, dtype=torch.uint8, device=case.device)
+    parts = room[:, 8 : 8 + length]
+    case.run(write_parts, indices, rows, form, parts)
+    expected = reference.write_rows(indices, rows, form)
+    assert torch.equal(parts[:, :-1].cpu(), expected)
+    assert not parts[:, -1].any()
+    assert (room[:, :8] == 7).all() and (room[:, 8 + length :] == 7).all()
+    out, sound = case.run(read_parts, parts, count, rows, form)
+    assert torch.equal(out.cpu(), indices)
+    assert bool(sound)
+    parts[2, -1] = 1  # said not to ascend
+    assert not case.run(read_parts, parts, count, rows, form)[1]
+
+
+@everywhere
+def test_of_no_rows_a_part_is_its_last_byte(case: Case) -> None:
+    none = torch.empty(2, 0, dtype=torch.int64)
+    parts = torch.full((2, 1), 7, dtype=torch.uint8, device=case.device)
+    assert not case.run(read_parts, parts, 0, 0, NEAR)[1]
+    case.run(write_parts, none, 0, NEAR, parts)
+    assert case.run(read_parts, parts, 0, 0, NEAR)[1]
 
 
 @everywhere

@@ -5,19 +5,31 @@ exchanges are no kernels; each other operation of PyTorch counts as one.
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from thinwire.comm import GroupCommunicator
 from thinwire.pipeline import Pipeline
+from thinwire.sparsify.topk import ExactOnGpu
 from thinwire.units.unit import Unit
 
 CUDA = torch.device("cuda")
-NO_KERNELS = ("empty", "new_empty", "detach", "lift_fresh", "set_", "resize_", "alias")
+EXCHANGES = ("all_reduce", "all_gather_equal", "all_to_all_equal")
+NO_KERNELS = (
+    "empty",
+    "new_empty",
+    "detach",
+    "lift_fresh",
+    "set_",
+    "resize_",
+    "alias",
+    "_unsafe_view",
+)
 
 
 @contextmanager
@@ -32,6 +44,7 @@ def as_on_a_gpu() -> Iterator[None]:
 
     with (
         patch.object(Pipeline, "is_steady", lambda p, _: steady(p, CUDA)),
+        patch.object(ExactOnGpu, "is_steady", lambda s, _: True),
         patch.object(Unit, "assemble", with_a_flag),
     ):
         yield
@@ -63,8 +76,21 @@ def launches() -> Iterator[Counter[str]]:
     def counted(self: Any, *arguments: Any, **settings: Any) -> object:
         module = self.fn.__module__.removeprefix("thinwire.kernels.")
         counts[f"triton {module}.{self.fn.__name__}"] += 1
-        with torch.utils._python_dispatch._disable_current_modes():
+        with _disable_current_modes():
             return run(self, *arguments, **settings)
 
-    with patch.object(InterpretedFunction, "run", counted), _Operations(counts):
+    with ExitStack() as stack:
+        for name in EXCHANGES:
+            exchange = _uncounted(getattr(GroupCommunicator, name))
+            stack.enter_context(patch.object(GroupCommunicator, name, exchange))
+        stack.enter_context(patch.object(InterpretedFunction, "run", counted))
+        stack.enter_context(_Operations(counts))
         yield counts
+
+
+def _uncounted(exchange: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **settings: Any) -> Any:
+        with _disable_current_modes():
+            return exchange(*arguments, **settings)
+
+    return call

@@ -38,19 +38,19 @@ import torch
 from torch import Tensor
 
 from thinwire.errors import WireFormatError
-from thinwire.kernels.checksum import checksum, checksum_rows
+from thinwire.kernels.checksum import checksum
+from thinwire.kernels.seal import ADDRESS, HEADER_WORDS, SUM, is_sealed, seal
 from thinwire.rng import as_signed, fingerprint
-from thinwire.types import StepContext
+from thinwire.types import ExchangeContext
 
 MAGIC = b"THIN"
 VERSION = 2
-HEADERS = {1: 56, 2: 64}  # bytes of each version's
+HEADERS = {1: 56, 2: 8 * HEADER_WORDS}  # bytes of each version's
 HEADER_BYTES = HEADERS[VERSION]
 DTYPES = {1: torch.float32, 2: torch.float64}
 
 _DTYPE_CODES = {dtype: code for code, dtype in DTYPES.items()}
 _LAYOUT = struct.Struct("<4sHBBHHIQQQQ")  # everything up to the checksum
-_SUM, _ADDRESS, _BODY = 6, 7, 8  # which words they are, and the first behind the header
 _DENSE, _ORDERED, _ROWS, _PADDED, _JOINT = 1, 2, 4, 8, 16
 
 
@@ -95,18 +95,12 @@ def address_of(tensor: str, step: int) -> Address:
     return Address(step % 2**32, fingerprint(tensor) % 2**32)
 
 
-class Stamp(NamedTuple):
-    """An address as kernels find it: its word, and its share of the checksum; both 0-D int64."""
-
-    word: Tensor
-    share: Tensor
-
-    @classmethod
-    def of(cls, ctx: StepContext, device: torch.device) -> "Stamp":
-        """Of this step of this tensor; in a step that is replayed, of that one."""
-        word = ctx.number(lambda step: address_of(ctx.tensor, step).word, device)
-        share = ctx.number(lambda step: _address_sum(address_of(ctx.tensor, step)), device)
-        return cls(word, share)
+def address_on(ctx: ExchangeContext, device: torch.device) -> Tensor:
+    """The address of this step of this tensor, a word on the device: see `StepContext.number`."""
+    of = ctx.tensor, ctx.step, device
+    if of not in ctx.brought:
+        ctx.brought[of] = ctx.number(lambda step: address_of(ctx.tensor, step).word, device)
+    return ctx.brought[of]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,47 +113,65 @@ class Message:
     value_part: Tensor
 
 
+class Blank(NamedTuple):
+    """Wires to be, one in each row, and where in them the parts go."""
+
+    wires: Tensor
+    index_parts: Tensor
+    value_parts: Tensor
+
+    @classmethod
+    def of(cls, rows: int, index_bytes: int, value_bytes: int, device: torch.device) -> "Blank":
+        """Memory for them. Parts start at multiples of 8, in the memory too."""
+        value_end = aligned(HEADER_BYTES + index_bytes) + value_bytes
+        wires = torch.empty(rows, aligned(value_end), dtype=torch.uint8, device=device)
+        return cls(wires, *_parts_of(wires, index_bytes, value_bytes))
+
+    def sealed(self, header: Header, address: Tensor) -> Tensor:
+        """The wires, once their parts are in place. On CUDA nothing here waits for the device."""
+        check_shape(header)
+        index_bytes, value_bytes = self.index_parts.shape[1], self.value_parts.shape[1]
+        index_end = HEADER_BYTES + index_bytes
+        front = _front(header, index_bytes, value_bytes, self.wires.device)
+        gaps = _padding(index_end, aligned(index_end) + value_bytes)
+        seal(self.wires, front, address, gaps)
+        return self.wires
+
+
 def pack(header: Header, address: Address, index_part: Tensor, value_part: Tensor) -> Tensor:
     """The wire, on the device of the parts."""
-    numbers = torch.tensor([address.word, _address_sum(address)], device=value_part.device)
-    return pack_rows(header, Stamp(*numbers), index_part[None], value_part[None])[0]
+    word = torch.full((), address.word, dtype=torch.int64, device=value_part.device)
+    return pack_at(word, header, index_part, value_part)
 
 
-def pack_rows(header: Header, stamp: Stamp, index_parts: Tensor, value_parts: Tensor) -> Tensor:
-    """As `pack`, a wire in each row. On CUDA nothing here waits for the device."""
-    check_shape(header)
-    index_bytes, value_bytes = index_parts.shape[1], value_parts.shape[1]
-    index_end = HEADER_BYTES + index_bytes
-    value_start = aligned(index_end)
-    value_end = value_start + value_bytes
-    form = len(value_parts), aligned(value_end)
-    wires = torch.empty(form, dtype=torch.uint8, device=value_parts.device)
-    wires[:, HEADER_BYTES:index_end] = index_parts
-    wires[:, value_start:value_end] = value_parts
-    for start, end in _padding(index_end, value_end):
-        wires[:, start:end] = 0
-    words = wires.view(torch.int64)
-    words[:, :_BODY] = _headers_for(words, header, stamp, index_bytes, value_bytes)
-    return wires
+def pack_at(address: Tensor, header: Header, index_part: Tensor, value_part: Tensor) -> Tensor:
+    """As `pack`, of an address that lies on the device."""
+    blank = Blank.of(1, index_part.numel(), value_part.numel(), value_part.device)
+    blank.index_parts.copy_(index_part[None])
+    blank.value_parts.copy_(value_part[None])
+    return blank.sealed(header, address)[0]
 
 
 def unpack_rows(
-    wires: Tensor, header: Header, stamp: Stamp, index_bytes: int, value_bytes: int
+    wires: Tensor, header: Header, address: Tensor, index_bytes: int, value_bytes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The index and value parts of wires of one length, one in each row, and (0-D, bool) whether
     all are as `pack` makes them of this header. Asks the host nothing.
     """
-    words = wires.view(torch.int64)
-    due = _headers_for(words, header, stamp, index_bytes, value_bytes)
-    sound = (words[:, :_BODY] == due).all()
-    index_parts = wires[:, HEADER_BYTES : HEADER_BYTES + index_bytes]
-    return index_parts, value_rows(wires, index_bytes, value_bytes), sound
+    front = _front(header, index_bytes, value_bytes, wires.device)
+    sound = is_sealed(wires, front, address)
+    return *_parts_of(wires, index_bytes, value_bytes), sound
 
 
 def value_rows(wires: Tensor, index_bytes: int, value_bytes: int) -> Tensor:
     """The value parts of wires of one length, one in each row, unchecked."""
-    start = aligned(HEADER_BYTES + index_bytes)
-    return wires[:, start : start + value_bytes]
+    return _parts_of(wires, index_bytes, value_bytes)[1]
+
+
+def _parts_of(wires: Tensor, index_bytes: int, value_bytes: int) -> tuple[Tensor, Tensor]:
+    index_end = HEADER_BYTES + index_bytes
+    value_start = aligned(index_end)
+    return wires[:, HEADER_BYTES:index_end], wires[:, value_start : value_start + value_bytes]
 
 
 def unpack(wire: Tensor) -> Message:
@@ -176,9 +188,9 @@ def unpack(wire: Tensor) -> Message:
 
     # One transfer tells the host all it needs: the header, and the sum of what follows its own.
     words = wire.view(torch.int64)
-    rest_sum = checksum(words[_SUM + 1 :], first=_SUM + 1)
-    head = torch.cat((words[:_BODY], rest_sum.view(1))).cpu()
-    front, stored = head[:_SUM], int(head[_SUM])
+    rest_sum = checksum(words[SUM + 1 :], first=SUM + 1)
+    head = torch.cat((words[:HEADER_WORDS], rest_sum.view(1))).cpu()
+    front, stored = head[:SUM], int(head[SUM])
     fields = _LAYOUT.unpack(front.view(torch.uint8).numpy().tobytes())
     magic, version, flags, dtype, index_id, value_id, width, numel, count, *sizes = fields
 
@@ -227,7 +239,7 @@ def unpack(wire: Tensor) -> Message:
         raise WireFormatError(f"flags say dense, found {sizes[0]} bytes of indices")
     address = None
     if version > 1:
-        tensor, step = divmod(int(head[_ADDRESS]) % 2**64, 2**32)
+        tensor, step = divmod(int(head[ADDRESS]) % 2**64, 2**32)
         address = Address(step, tensor)
     return Message(header, address, wire[index_start:index_end], wire[value_start:value_end])
 
@@ -254,38 +266,16 @@ def check_shape(header: Header) -> None:
         )
 
 
-def _headers_for(
-    words: Tensor, header: Header, stamp: Stamp, index_bytes: int, value_bytes: int
-) -> Tensor:
-    """The headers that belong before the parts in each row of `words`."""
-    front, place = _front(header, index_bytes, value_bytes, words.device)
-    headers = torch.addcmul(front.expand(len(words), _BODY), place, stamp.word)
-    sums = checksum_rows(words[:, _BODY:], first=_BODY)
-    headers[:, _SUM].add_(sums).add_(stamp.share)
-    return headers
-
-
 @lru_cache(maxsize=512)
-def _front(
-    header: Header, index_bytes: int, value_bytes: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """On the device a header without address, with its own share of the checksum; and a 1 in the
-    address's place.
+def _front(header: Header, index_bytes: int, value_bytes: int, device: torch.device) -> Tensor:
+    """On the device a header without address, with its own share of the checksum.
 
     Kept, since bringing it to a GPU makes the host wait, and a unit's header seldom changes.
     """
-    front = torch.zeros(2, _BODY, dtype=torch.int64)
-    front[0, :_SUM] = _front_words(header, index_bytes, value_bytes)
-    front[0, _SUM] = checksum(front[0])
-    front[1, _ADDRESS] = 1
-    header_words, place = front.to(device)
-    return header_words, place
-
-
-@lru_cache(maxsize=256)
-def _address_sum(address: Address) -> int:
-    """Its share of the checksum."""
-    return int(checksum(torch.tensor([address.word]), first=_ADDRESS))
+    front = torch.zeros(HEADER_WORDS, dtype=torch.int64)
+    front[:SUM] = _front_words(header, index_bytes, value_bytes)
+    front[SUM] = checksum(front)
+    return front.to(device)
 
 
 def _front_words(header: Header, index_bytes: int, value_bytes: int) -> Tensor:

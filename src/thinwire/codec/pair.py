@@ -10,11 +10,12 @@ from torch import Tensor
 from thinwire.codec.container import (
     DTYPES,
     Address,
+    Blank,
     Header,
     Message,
-    Stamp,
     address_of,
-    pack_rows,
+    address_on,
+    pack_at,
     unpack,
     unpack_rows,
     value_rows,
@@ -84,13 +85,13 @@ class Pair(Codec):
     def encode(self, s: Selection, ctx: ExchangeContext) -> Tensor:
         """One wire for the selection; see `container` for its layout."""
         _refuse_unfit(s)
-        if isinstance(s, Sparse) and s.padded and self.is_steady:
+        if isinstance(s, Sparse) and self.is_steady and (ctx.steady or s.padded):
             s = s if self.takes_any_order(s.rows) else s.sorted()
-            rows = (s.indices[None], s.values[None])
-            return self.encode_rows(*rows, s.numel, ctx, s.ordered)[0]
+            if s.values.dim() == 1:
+                return self._encode_rows(s.indices[None], s.values[None], s, ctx)[0]
         index_part, value_part, sent = self.parts_of(s, ctx)
-        stamp = Stamp.of(ctx, value_part.device)
-        return pack_rows(self.header_of(sent), stamp, index_part[None], value_part[None])[0]
+        address = address_on(ctx, value_part.device)
+        return pack_at(address, self.header_of(sent), index_part, value_part)
 
     def parts_of(self, s: Selection, ctx: ExchangeContext) -> tuple[Tensor, Tensor, Selection]:
         """The index part, the value part, and the selection that a receiver takes them for."""
@@ -134,27 +135,35 @@ class Pair(Codec):
         ordered: bool = True,
     ) -> Tensor:
         """A wire in each row."""
-        index_parts = self.index.encode_rows(indices, numel)
-        seed = ctx.stream("value", shared=False)
-        value_parts = self.value.encode_rows(values, seed)
         like = Sparse(indices[0], values[0], numel, ordered, padded=True)
-        stamp = Stamp.of(ctx, values.device)
-        return pack_rows(self.header_of(like), stamp, index_parts, value_parts)
+        return self._encode_rows(indices, values, like, ctx)
+
+    def _encode_rows(
+        self, indices: Tensor, values: Tensor, like: Sparse, ctx: ExchangeContext
+    ) -> Tensor:
+        """Wires of selections of the kind of `like`, whose parts are written where they belong."""
+        blank = Blank.of(len(values), *self._part_sizes(like), values.device)
+        self.index.write_rows(indices, like.rows, blank.index_parts)
+        seed = ctx.stream("value", shared=False)
+        self.value.write_rows(values.detach(), seed, blank.value_parts)
+        return blank.sealed(self.header_of(like), address_on(ctx, values.device))
 
     def decode_rows(
         self, wires: Tensor, like: Sparse, ctx: ExchangeContext
     ) -> tuple[Tensor, Tensor]:
         """Indices and values of the wires, one in each row."""
         index_bytes, value_bytes = self._part_sizes(like)
-        stamp = Stamp.of(ctx, wires.device)
-        parts = unpack_rows(wires, self.header_of(like), stamp, index_bytes, value_bytes)
+        address = address_on(ctx, wires.device)
+        parts = unpack_rows(wires, self.header_of(like), address, index_bytes, value_bytes)
         index_parts, value_parts, sealed = parts
         open_rows = self.index.decode_rows if like.ordered else self.index.decode_any_order
         indices, sound = open_rows(index_parts, like.count, like.rows)
         values = self.value.decode(value_parts, like.count, like.values.dtype)
-        if like.padded and not self.value.lossless:
+        if like.padded and not (self.value.lossless or self.value.keeps_zeros):
             values = values.masked_fill(indices == PADDING, 0)  # it may have been rounded
-        ctx.later(sealed & sound, _refuse_unsound)
+        # A number, as the host is told: of a bool it would be made in a launch of its own.
+        all_sound = torch.empty((), dtype=torch.int64, device=wires.device)
+        ctx.later(torch.logical_and(sealed, sound, out=all_sound), _refuse_unsound)
         return indices, values
 
     def sent_values(self, wires: Tensor, like: Sparse) -> Tensor:

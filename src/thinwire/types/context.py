@@ -1,6 +1,6 @@
 """Where and when a piece runs: its way to the network, and the address of its randomness."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -148,6 +148,8 @@ class ExchangeContext(StepContext):
     settles: bool = True  # whether anyone asks what this rank delivered
     in_place: bool = False  # a dense selection may be left with what was not delivered of it
     lazy: "LazySum | None" = None  # the dense selection, for a collective that adds it up itself
+    brought: dict[Hashable, Tensor] = field(default_factory=dict)
+    """Numbers that were brought to the device for this exchange, for whoever asks again."""
 
     @classmethod
     def of(cls, ctx: StepContext, **more: Any) -> Self:

@@ -55,6 +55,13 @@ class IndexCodec(Piece):
         """A steady codec's parts, one in each row, of ascending indices; padding comes last."""
         raise NotImplementedError(f"{self!r} is not steady")
 
+    def write_rows(self, indices: Tensor, rows: int, parts: Tensor) -> None:
+        """As `encode_rows`, into memory: rows of bytes, each from a multiple of 8 on.
+
+        Worth overriding where a kernel can write them there.
+        """
+        parts.copy_(self.encode_rows(indices, rows))
+
     def takes_any_order(self, rows: int) -> bool:
         """Whether a steady codec's parts may be of indices and padding in any order."""
         return False
@@ -90,6 +97,7 @@ class ValueCodec(Piece):
 
     id: ClassVar[int]
     lossless: ClassVar[bool] = False  # the very bits come back
+    keeps_zeros: ClassVar[bool] = False  # zero comes back as zero, whatever lies beside it
     steady: ClassVar[bool] = False  # a part's size follows from `count`; parts may be rows
     draws: ClassVar[bool] = True  # what it launches depends on the seed, another in each step
 
@@ -113,6 +121,10 @@ class ValueCodec(Piece):
     def encode_rows(self, values: Tensor, seed: int) -> Tensor:
         """A steady codec's parts, one in each row, of values in rows."""
         return self.encode(values.reshape(-1), seed).view(len(values), -1)
+
+    def write_rows(self, values: Tensor, seed: int, parts: Tensor) -> None:
+        """As `encode_rows`, into memory: rows of bytes, each from a multiple of 8 on."""
+        parts.copy_(self.encode_rows(values, seed))
 
     @abstractmethod
     def decode(self, part: Tensor, count: int, dtype: torch.dtype) -> Tensor:

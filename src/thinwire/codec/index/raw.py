@@ -7,6 +7,7 @@ from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
 from thinwire.errors import WireFormatError
+from thinwire.kernels.raw_indices import widen
 from thinwire.types import PADDING, IndexCodec
 
 
@@ -28,10 +29,9 @@ class RawIndex(IndexCodec):
 
     def decode(self, part: Tensor, count: int, rows: int) -> Tensor:
         """The indices, after a look at the smallest and the largest of them."""
-        narrow = _narrowest(rows)
-        expect_bytes(part, count * narrow.itemsize, f"{count} raw indices below {rows}")
-        indices = part.view(narrow).to(torch.int64)
-        if narrow == torch.int16:
+        narrow = _narrow(part, count, rows)
+        indices = narrow.to(torch.int64)
+        if narrow.dtype == torch.int16:
             indices &= 0xFFFF
         if count:
             low, high = torch.stack(torch.aminmax(indices)).tolist()
@@ -45,6 +45,12 @@ class RawIndex(IndexCodec):
             indices = indices.masked_fill(indices == PADDING, -1)
         return indices.to(narrow).view(torch.uint8)
 
+    def write_rows(self, indices: Tensor, rows: int, parts: Tensor) -> None:
+        if _narrowest(rows) == torch.int64:
+            parts.copy_(self.encode_rows(indices, rows))
+        else:
+            parts.view(_narrowest(rows)).copy_(indices)
+
     def size(self, count: int, rows: int) -> int:
         return count * _narrowest(rows).itemsize
 
@@ -52,29 +58,17 @@ class RawIndex(IndexCodec):
         return rows != 2**16  # whose last has the bits of padding
 
     def decode_rows(self, parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
-        indices, padding = _with_padding(parts, count, rows)
         # Where padding is the last of 2^16 rows, one that comes first adds its zero to it.
-        if rows == 2**16:
-            padding[:, 1:] &= padding[:, :-1].clone()
-            padding[:, :1] = False
-        ascending = (indices[:, 1:] > indices[:, :-1]) | padding[:, 1:]
-        inside = ((indices >= 0) & (indices < rows)) | padding
-        return indices.masked_fill(padding, PADDING), ascending.all() & inside.all()
+        return widen(_narrow(parts, count, rows), rows, ordered=True)
 
     def decode_any_order(self, parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
-        indices, padding = _with_padding(parts, count, rows)
-        inside = ((indices >= 0) & (indices < rows)) | padding
-        return indices.masked_fill(padding, PADDING), inside.all()
+        return widen(_narrow(parts, count, rows), rows, ordered=False)
 
 
-def _with_padding(parts: Tensor, count: int, rows: int) -> tuple[Tensor, Tensor]:
-    """The indices in each row, and where all bits are set, as padding's are in any of the types."""
+def _narrow(parts: Tensor, count: int, rows: int) -> Tensor:
     narrow = _narrowest(rows)
     expect_bytes(parts, count * narrow.itemsize, f"{count} raw indices below {rows}")
-    indices = parts.view(narrow).to(torch.int64)
-    if narrow == torch.int16:
-        indices &= 0xFFFF
-    return indices, indices == (0xFFFF if narrow == torch.int16 else -1)
+    return parts.view(narrow)
 
 
 def _narrowest(rows: int) -> torch.dtype:

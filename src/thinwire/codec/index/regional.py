@@ -9,7 +9,16 @@ from torch import Tensor
 from thinwire.codec.index.ascending import ASCENDING, AscendingIndex, check_on_cpu
 from thinwire.codec.parts import expect_bytes
 from thinwire.errors import WireFormatError
-from thinwire.kernels.regional import FORMS, Form, read, read_rows, smallest, write, write_rows
+from thinwire.kernels.regional import (
+    FORMS,
+    Form,
+    read,
+    read_parts,
+    smallest,
+    write,
+    write_parts,
+    write_rows,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,9 @@ class RegionalIndex(AscendingIndex):
         bodies = write_rows(indices, rows, self._smallest(indices.shape[1], rows))
         return torch.nn.functional.pad(bodies, (0, 1), value=ASCENDING)
 
+    def write_rows(self, indices: Tensor, rows: int, parts: Tensor) -> None:
+        write_parts(indices, rows, self._smallest(indices.shape[1], rows), parts)
+
     def size(self, count: int, rows: int) -> int:
         return self._smallest(count, rows).size(count, rows) + 1
 
@@ -55,8 +67,7 @@ class RegionalIndex(AscendingIndex):
         expect_bytes(
             parts, form.size(count, rows) + 1, f"{count} indices in regions of {rows} rows"
         )
-        indices, sound = read_rows(parts[:, :-1], count, rows, form)
-        return indices, sound & (parts[:, -1] == ASCENDING).all()
+        return read_parts(parts, count, rows, form)
 
     def _smallest(self, count: int, rows: int) -> Form:
         return smallest(self.forms, count, rows)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from thinwire.codec.parts import as_bytes, expect_bytes
-from thinwire.kernels._numeric import saturate
+from thinwire.kernels.narrow import narrow
 from thinwire.types import ValueCodec
 
 
@@ -26,12 +26,17 @@ class HalfValue(ValueCodec):
 
     half: ClassVar[torch.dtype]
     name: ClassVar[str]
+    keeps_zeros = True
     steady = True
     draws = False
 
     def encode(self, values: Tensor, seed: int) -> Tensor:
         """The nearest halves; finite values stay finite."""
-        return as_bytes(saturate(values, torch.finfo(self.half).max).to(self.half))
+        out = torch.empty(values.shape, dtype=self.half, device=values.device)
+        return as_bytes(narrow(values[None], out[None])[0])
+
+    def write_rows(self, values: Tensor, seed: int, parts: Tensor) -> None:
+        narrow(values, parts.view(self.half))
 
     def decode(self, part: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         """The halves, widened."""

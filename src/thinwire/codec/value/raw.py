@@ -25,6 +25,9 @@ class RawValue(ValueCodec):
         """A view of the values."""
         return as_bytes(values)
 
+    def write_rows(self, values: Tensor, seed: int, parts: Tensor) -> None:
+        parts.view(values.dtype).copy_(values)
+
     def decode(self, part: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         """A view of the part."""
         expect_bytes(part, count * dtype.itemsize, f"{count} values of {dtype}")

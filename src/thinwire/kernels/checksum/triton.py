@@ -14,14 +14,14 @@ WARPS = 8
 OFFSET = mix_offset(SEED)
 
 
-@triton.jit(do_not_specialize=["count", "first", "stride"])
-def _add_up(words, total, count, first, begin, stride, offset, BLOCK: tl.constexpr):
-    """`first` is a number, or else `begin` is where one lies."""
+@triton.jit(do_not_specialize=["count", "first", "stride", "apart"])
+def _add_up(words, total, count, first, begin, stride, apart, offset, BLOCK: tl.constexpr):
+    """`first` is a number, or else `begin` is where one lies; totals are so many words `apart`."""
     if begin is not None:
         first = tl.load(begin)
     row = tl.program_id(1).to(tl.int64)
     words += row * stride
-    total += row
+    total += row * apart
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     word = tl.load(words + i, mask=i < count, other=0).to(tl.uint64, bitcast=True)
     weighted = (word ^ (word >> 32)) * (mix64(first + i, offset) | 1)
@@ -29,18 +29,19 @@ def _add_up(words, total, count, first, begin, stride, offset, BLOCK: tl.constex
 
 
 def checksum(words: Tensor, first: int = 0) -> Tensor:
-    total = torch.zeros((), dtype=torch.int64, device=words.device)
-    if words.numel():
-        grid = (triton.cdiv(words.numel(), BLOCK), 1)
-        _add_up[grid](words, total, words.numel(), first, None, 0, OFFSET, BLOCK, num_warps=WARPS)
-    return total
+    return checksum_rows(words[None], first).view(())
 
 
 def checksum_rows(words: Tensor, first: Seed = 0) -> Tensor:
-    rows, count = words.shape
-    totals = torch.zeros(rows, dtype=torch.int64, device=words.device)
-    if count:
-        grid, stride = (triton.cdiv(count, BLOCK), rows), words.stride(0)
-        number, begin = (0, first) if isinstance(first, Tensor) else (first, None)
-        _add_up[grid](words, totals, count, number, begin, stride, OFFSET, BLOCK, num_warps=WARPS)
+    totals = torch.zeros(len(words), dtype=torch.int64, device=words.device)
+    add_checksums(words, totals, first)
     return totals
+
+
+def add_checksums(words: Tensor, totals: Tensor, first: Seed = 0) -> None:
+    """Add each row's checksum to its total; these may lie apart too."""
+    rows, count = words.shape
+    if count:
+        grid, strides = (triton.cdiv(count, BLOCK), rows), (words.stride(0), totals.stride(0))
+        number, begin = (0, first) if isinstance(first, Tensor) else (first, None)
+        _add_up[grid](words, totals, count, number, begin, *strides, OFFSET, BLOCK, num_warps=WARPS)

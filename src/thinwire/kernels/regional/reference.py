@@ -28,6 +28,11 @@ def write_rows(indices: Tensor, rows: int, form: Form) -> Tensor:
     return torch.stack([write(row, rows, form) for row in indices])
 
 
+def write_parts(indices: Tensor, rows: int, form: Form, parts: Tensor) -> None:
+    parts[:, :-1] = write_rows(indices, rows, form)
+    parts[:, -1] = 0
+
+
 def read(body: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
     table_end = form.regions(rows) * form.tally.itemsize
     tally = body[:table_end].view(form.tally).to(torch.int64)
@@ -58,6 +63,11 @@ def read_rows(bodies: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor
     counted = ((tally >= 0) & (tally <= count)).all() & (ends[:, -1:] <= count).all()
     inside = ((indices >= 0) & (indices < rows)) | ~there
     return indices, spare & counted & ascending.all() & inside.all()
+
+
+def read_parts(parts: Tensor, count: int, rows: int, form: Form) -> tuple[Tensor, Tensor]:
+    indices, sound = read_rows(parts[:, :-1], count, rows, form)
+    return indices, sound & (parts[:, -1] == 0).all()
 
 
 def pack_rows(offsets: Tensor, form: Form) -> Tensor:
