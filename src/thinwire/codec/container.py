@@ -39,6 +39,7 @@ from torch import Tensor
 
 from thinwire.errors import WireFormatError
 from thinwire.kernels.checksum import checksum
+from thinwire.kernels.kept import kept
 from thinwire.kernels.seal import ADDRESS, HEADER_WORDS, SUM, is_sealed, seal
 from thinwire.rng import as_signed, fingerprint
 from thinwire.types import ExchangeContext
@@ -266,7 +267,7 @@ def check_shape(header: Header) -> None:
         )
 
 
-@lru_cache(maxsize=512)
+@kept(512)
 def _front(header: Header, index_bytes: int, value_bytes: int, device: torch.device) -> Tensor:
     """On the device a header without address, with its own share of the checksum.
 

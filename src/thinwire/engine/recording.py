@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd import profiler
 
+from thinwire.kernels.kept import held
 from thinwire.pipeline import Pipeline, PipelineState
 from thinwire.types import Communicator, Selection, Sparse, StepContext
 from thinwire.units.unit import Unit
@@ -48,7 +49,8 @@ class Recording:
     """What a step launches: graphs, and between them calls that exchange.
 
     `key`: what it was recorded for. `numbers` are written before, for the step that it is; `told`
-    are on their way to the host afterwards. `selection` is of the right size, without memory.
+    are on their way to the host afterwards. `selection` is of the right size, without memory. What
+    is `held` lies on the device, where the graphs read it.
     """
 
     key: Hashable
@@ -56,6 +58,7 @@ class Recording:
     numbers: tuple[Number, ...]
     told: tuple[Told, ...]
     selection: Selection
+    held: tuple[object, ...]
 
     def launches(self, step: int, exchange: Exchange) -> Iterator[object]:
         """Launch all of it on the caller's stream; it stops where `exchange` does."""
@@ -133,13 +136,16 @@ class Recordings:
         recorder = Recorder(ctx.comm, pool.handle, device)
         ctx = recorder.takes_part(ctx)
         # A graph that is dropped may not come to its end while another is recorded.
-        with _no_collection(), torch.cuda.device(device), torch.cuda.stream(pool.stream), recorder:
+        with (
+            _no_collection(), torch.cuda.device(device), torch.cuda.stream(pool.stream), recorder,
+            held() as read,
+        ):  # fmt: skip
             prepared = unit.pipeline.prepare(flat, unit.state, ctx)
             unit.pipeline.complete(prepared, flat, unit.state, ctx)
         assert _key(unit, flat, place) == key, (
             f"{unit.pipeline!r} keeps its state elsewhere after a step"
         )
-        return recorder.recording(key, _without_memory(prepared.selection))
+        return recorder.recording(key, _without_memory(prepared.selection), tuple(read))
 
 
 class _Pool:
@@ -182,11 +188,11 @@ class Recorder:
             phase=self._begins,
         )
 
-    def recording(self, key: Hashable, selection: Selection) -> Recording:
+    def recording(self, key: Hashable, selection: Selection, held: tuple[object, ...]) -> Recording:
         """What was recorded; nothing of it is held here any longer, where its numbers lead."""
         parts, numbers, told = tuple(self._parts), tuple(self._numbers), tuple(self._told)
         self._parts, self._numbers, self._told = [], [], []
-        return Recording(key, parts, numbers, told, selection)
+        return Recording(key, parts, numbers, told, selection, held)
 
     def __enter__(self) -> None:
         self._graph = torch.cuda.CUDAGraph()

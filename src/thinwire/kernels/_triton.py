@@ -5,8 +5,6 @@ A tile is read as rows of 32 elements. Which of a row passed a threshold is one 
 elements. Survivors are rare, so that costs nothing beside reading the elements.
 """
 
-from functools import lru_cache
-
 import torch
 import triton
 import triton.language as tl
@@ -14,6 +12,7 @@ from torch import Tensor
 
 from thinwire import rng
 from thinwire.kernels.addend import Addend
+from thinwire.kernels.kept import kept
 from thinwire.rng import MIX_MULTIPLIERS, MIX_SHIFTS, as_signed
 
 ROW = tl.constexpr(32)  # elements a mark
@@ -43,7 +42,7 @@ def summands(
     return addend.grad, addend.velocity, factor, addend.bad
 
 
-@lru_cache(maxsize=256)
+@kept(256)
 def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """In memory, since an argument would be float32; kept, since making it is a launch."""
     return torch.full((), value, dtype=dtype, device=device)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from thinwire.kernels.grouped_topk import Chosen, Groups
+from thinwire.kernels.kept import kept
 from thinwire.kernels.lazy_sum import LazySum
 from thinwire.kernels.next_guess import guess, learn
 from thinwire.settings import target_count
@@ -55,7 +56,7 @@ def aim(counts: tuple[int, ...], like: Tensor) -> Tensor:
     return _on_device(counts, like.device, like.dtype)
 
 
-@lru_cache(maxsize=1024)
+@kept(1024)
 def _on_device(counts: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
     """Kept: bringing numbers to a device makes the host wait."""
     return torch.tensor([_WANTED * count for count in counts], dtype=dtype, device=device)

@@ -2,12 +2,12 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from thinwire.kernels.kept import kept
 from thinwire.kernels.lazy_sum import LazySum
 from thinwire.settings import check_density, check_integer, target_count
 from thinwire.sparsify._common import OnePass, take, take_largest
@@ -72,7 +72,7 @@ class PastBlocks(NamedTuple):
     number: int
 
 
-@lru_cache(maxsize=256)
+@kept(256)
 def _blocks_past(layout: Layout, block: int, device: torch.device) -> PastBlocks | None:
     """The blocks that tensors lie in which are let past. Kept: a copy to a GPU makes one wait."""
     numbers = {

@@ -2,7 +2,6 @@
 
 import struct
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from thinwire.codec.value.chunks import check_chunk
 from thinwire.errors import WireFormatError
 from thinwire.kernels.centroids import BINS, BITS, from_centroids, groups_in, to_centroids
 from thinwire.kernels.centroids.reference import in_groups, spread_of
+from thinwire.kernels.kept import kept
 from thinwire.kernels.pack_bits import pack_bits, packed_bytes, unpack_bits
 from thinwire.types import ValueCodec
 
@@ -134,7 +134,7 @@ def _within(group: int, count: int) -> int:
     return min(group, max(1, count))
 
 
-@lru_cache(maxsize=64)
+@kept(64)
 def _head(group: int, device: torch.device) -> Tensor:
     """Kept, since bringing it to a GPU makes the host wait."""
     settings = torch.frombuffer(bytearray(_SETTINGS.pack(group, 0)), dtype=torch.uint8)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.errors import RecipeError
+from thinwire.kernels.kept import kept
 from thinwire.settings import target_count
 
 MOST_CHUNK = 1 << 14  # elements: one program of a GPU holds a chunk in its registers
@@ -64,7 +65,7 @@ def table_of(chunks: Chunks) -> NDArray[np.int64]:
     return table
 
 
-@lru_cache(maxsize=64)
+@kept(64)
 def table_on(chunks: Chunks, device: torch.device) -> Tensor:
     """Kept there: bringing it to a device makes the host wait."""
     return torch.from_numpy(table_of(chunks)).to(device)

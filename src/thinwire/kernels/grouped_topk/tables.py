@@ -6,7 +6,6 @@ own side by side and in order.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from thinwire.errors import RecipeError
 from thinwire.kernels._triton import ROW
 from thinwire.kernels.exact_topk.sample import rooms
 from thinwire.kernels.grouped_topk.groups import Groups
+from thinwire.kernels.kept import kept
 
 Array = NDArray[np.int64]
 
@@ -51,7 +51,7 @@ class Tables(NamedTuple):
     rows: int  # of a tile
 
 
-@lru_cache(maxsize=512)
+@kept(512)
 def tables(groups: Groups, itemsize: int, device: torch.device) -> Tables:
     if groups.numel >= MOST:
         raise RecipeError(f"{groups.numel} elements are too many for one selection: {MOST - 1}")
