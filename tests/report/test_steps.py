@@ -23,6 +23,8 @@ ROWS = read([STEPS]).rows
         ("topk(0.01)", "topk 0.01"),
         ("powersgd(0.125,'bf16')", "powersgd 0.125 bf16"),
         ("int4(rotate=True)", "int4 rotate"),
+        ("sparseloco@10/0.7/0.6", "sparseloco@10/0.7/0.6"),
+        ("chunk-topk(0.02)@5(hold=0.5, moments=mean)", "chunk-topk 0.02@5 hold=0.5 moments=mean"),
     ],
 )
 def test_a_name_is_short(recipe: str, name: str) -> None:

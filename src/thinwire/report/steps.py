@@ -20,7 +20,13 @@ def short_name(recipe: str) -> str:
     ('topk 0.01 regional+bf16', 'int4 rotate')
     >>> short_name("topk(0.01, warm_up={'steps': 30})")
     'topk 0.01 warm-up 30'
+    >>> short_name("int4@5+1(fragments=5, moments=mean)")
+    'int4@5+1 fragments=5 moments=mean'
     """
+    exchanged, local_steps, settings = recipe.rpartition("@")
+    if local_steps:
+        after = settings.replace("(", " ").replace(",", " ").rstrip(")")
+        return f"{short_name(exchanged)}@{' '.join(after.split())}"
     if recipe[:1] == "{" or "|" in recipe:
         return recipe
     name, _, arguments = recipe.partition("(")
