@@ -22,7 +22,11 @@ import torch
 PROCESSES = 2
 TARGET = ("cuda", 90, 32)  # the H200's: what it is called, its generation, the threads of a warp
 ALIGNED = 16  # kernels are compiled for addresses that are multiples of it
-CHECK = {"TRITON_INTERPRET": "0", "OMP_NUM_THREADS": "1"}
+CHECK = {
+    "TRITON_INTERPRET": "0",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+}
 
 Launch = tuple[str, str, str, str]
 """A kernel's module and name; the arguments and settings of a launch, as JSON."""
