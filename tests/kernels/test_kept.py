@@ -4,6 +4,7 @@ import ast
 import weakref
 from pathlib import Path
 
+import pytest
 import torch
 
 import thinwire
@@ -31,6 +32,18 @@ def test_a_recording_holds_what_others_took_the_place_of():
     assert seen() is by_recording[0]
     by_recording.clear()
     assert seen() is None
+
+
+def test_nothing_is_made_while_a_step_is_recorded(monkeypatch):
+    """It would lie in the recording's memory, and be filled when that is replayed."""
+    there = number(7.0)
+    for name in ("is_initialized", "is_current_stream_capturing"):
+        monkeypatch.setattr(torch.cuda, name, lambda: True)
+    assert number(7.0) is there
+    with pytest.raises(RuntimeError, match=r"number\(8.0,\) was not there before"):
+        number(8.0)
+    monkeypatch.undo()
+    assert float(number(8.0)) == 8.0
 
 
 def test_nothing_else_is_held():

@@ -10,6 +10,8 @@ from functools import lru_cache, wraps
 from threading import local
 from typing import ParamSpec, TypeVar
 
+import torch
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -24,10 +26,18 @@ _holding = _Holding()
 
 
 def kept(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """As `lru_cache`, for what lies on a device."""
+    """As `lru_cache`, for what lies on a device.
+
+    Nothing is made while a step is recorded: its memory would be the recording's, and others would
+    find in it what no step has put there yet.
+    """
 
     def decorate(make: Callable[P, T]) -> Callable[P, T]:
-        cached = lru_cache(maxsize=most)(make)
+        @lru_cache(maxsize=most)
+        def cached(*args: P.args, **kwargs: P.kwargs) -> T:
+            if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+                raise RuntimeError(f"{make.__qualname__}{args} was not there before the recording")
+            return make(*args, **kwargs)
 
         @wraps(make)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
