@@ -33,6 +33,8 @@ with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         optimizer.step()
 if dist.get_rank() == 0:
     profiler.export_chrome_trace("trace.json.gz")
+dist.barrier()
+dist.destroy_process_group()  # without, Gloo's own threads may abort the process as it ends
 """
 
 
