@@ -135,6 +135,16 @@ def test_m_stays_where_nothing_has_moved_or_no_step_was_made():
     assert torch.equal(one.m, before)
 
 
+@pytest.mark.parametrize("since", [1, 3])
+def test_m_stays_where_a_scaler_has_left_out_the_steps_that_moved(since):
+    """Rounds are counted by all steps, also by those that this rank's optimiser did not make."""
+    one = Alone(MAKES["adamw"], size=4)
+    one.step(torch.ones(4))
+    before = one.m.clone()
+    one.moments.bring(one.moved(), {"p": torch.ones(4)}, 2, since)
+    assert torch.equal(one.m, before)
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

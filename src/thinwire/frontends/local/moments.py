@@ -83,7 +83,8 @@ class MeanMoments:
         last ended `since` steps ago.
         """
         for optimizer, group, rates in self._groups():
-            made_by = list(islice(rates, max(0, len(rates) - since - every), len(rates) - since))
+            end = max(0, len(rates) - since)  # a scaler leaves out steps that count
+            made_by = list(islice(rates, max(0, end - every), end))
             if not any(made_by):
                 continue  # nothing of this group has moved
             first, second = map(float, group["betas"])
