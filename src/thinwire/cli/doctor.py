@@ -158,7 +158,8 @@ def _look_at_script(asked: _Asked, script: Path, arguments: Sequence[str], steps
     if not asked.launched:
         console = plain_console()
         if console.is_terminal:
-            console.print(f"looking at {steps} steps of {script}, on {asked.workers} workers")
+            text = f"looking at {steps} steps of {script}, on {asked.workers} workers"
+            console.print(text, markup=False)
         _launch(asked.workers)
 
     def look(seen: Observed) -> None:
